@@ -1,6 +1,6 @@
 """Speed and memory on a GPU: every kernel beside the copy ceiling and other libraries, and a model of 8B's shape.
 
-    python benchmarks/gpu.py                       # about four minutes on an H100; writes docs/results/gpu-h100.*
+    python benchmarks/gpu.py                       # about five minutes on an H100; writes docs/results/gpu-h100.*
     python benchmarks/gpu.py --device cuda:1 --minutes 3    # stops in between; the same command goes on later
     python benchmarks/gpu.py --tiny                # the same in miniature on the CPU, kernels interpreted
     python benchmarks/gpu.py --page-only           # writes the pages of all GPUs anew, of the figures beside them

@@ -296,10 +296,10 @@ def test_text_is_utf_8_with_or_without_a_mark():
     Path("text").write_bytes(b"\xef\xbb\xbfgar\xc3\xa7on")
     assert read_text(Path("text")) == "garçon"
     Path("text").write_bytes(b"gar\xe7on")
-    with pytest.raises(FileError, match=r"text is not UTF-8 text \(byte 3\); convert it first"):
+    with pytest.raises(FileError, match=r"text is not UTF-8 text \(byte 3\); convert it to UTF-8"):
         read_text(Path("text"))
     Path("text").write_bytes("garden".encode("utf-16-le"))
-    with pytest.raises(FileError, match=r"text is UTF-16, or no text \(byte 1 is zero\); convert it first"):
+    with pytest.raises(FileError, match=r"text is UTF-16, or not text \(byte 1 is zero\); convert it to UTF-8"):
         read_text(Path("text"))
 
 

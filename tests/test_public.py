@@ -43,6 +43,11 @@ def test_submodules_need_no_import_of_their_own():
     assert found.returncode == 0, found.stderr
 
 
+def test_errors_of_contexts_are_caught_as_those_of_caches():
+    """As they were before they had a class of their own."""
+    assert issubclass(winnow.ContextError, winnow.CacheError)
+
+
 def test_unknown_names_are_attribute_errors():
     with pytest.raises(AttributeError, match="'winnow' has no attribute 'metod'"):
         _ = winnow.metod

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
         CacheError as CacheError,
     )
     from winnow.errors import (
+        ContextError as ContextError,
+    )
+    from winnow.errors import (
         FileError as FileError,
     )
     from winnow.errors import (
@@ -79,6 +82,7 @@ else:
         "CacheStats": "winnow.cache",
         "CompressedCache": "winnow.cache",
         "Context": "winnow.cache",
+        "ContextError": "winnow.errors",
         "Diagnosis": "winnow.diagnostics",
         "FileError": "winnow.errors",
         "GraphError": "winnow.errors",

@@ -35,16 +35,17 @@ _EXAMPLES = '128 (tokens per KV head), "2%" (of the prompt) or "64MiB" (bytes of
 
 @dataclass(frozen=True)
 class Budget:
-    """Slots to keep of one sequence. Made by `Budget.parse`; a slot is one token in one KV head of one layer.
+    """The number of slots to keep of one sequence. A slot is one token in one KV head of one layer.
 
-    - tokens: mean slots per KV head, the always-kept ones (window, sinks) included. Must not be fewer than
-      those; more than the prompt has means all of it.
-    - percent: of the prompt's slots, rounded down. On prompts so short that this is fewer than the slots
-      that are always kept (or than one per head), those are kept instead.
-    - bytes: of one sequence's prefix, everything that is stored counted; where the tail is folded into it
-      (`fold_every`), of prefix, full tail and remembered queries together. Never exceeded (but by the few slots
-      that rounding="paper" may add): where not even the always-kept slots (or one per head) fit, an error
-      says how many bytes are needed.
+    `Budget.parse` makes budgets, in one of four units:
+
+    - tokens: mean slots per KV head, including those that are always kept (window, sinks). It must not be below their
+      number. More than the prompt has means all of it.
+    - percent: share of the prompt's slots, rounded down. If a prompt is so short that this is below the slots that are
+      always kept (or below one per head), those are kept instead.
+    - bytes: size of one sequence's prefix, with everything that is stored; with `fold_every`, of prefix, full tail and
+      remembered queries together. It is never exceeded, except by the few slots that rounding="paper" may add. If not
+      even the slots that are always kept (or one per head) fit, an error says how many bytes are needed.
     - everything: nothing is evicted.
     """
 
@@ -53,9 +54,9 @@ class Budget:
 
     @classmethod
     def parse(cls, value: int | str | None) -> Budget:
-        """From what a user writes: 128, "128", "2%", "64MiB", "1.5GB", or None for everything.
+        """Reads a budget: 128, "128", "2%", "64MiB", "1.5GB", or None for everything.
 
-        Raises BudgetError for anything else, and for amounts that are not positive or above 100%.
+        Raises BudgetError for anything else, and for amounts that are not positive or are above 100%.
         """
         if value is None:
             return cls("everything")
@@ -82,7 +83,7 @@ class Budget:
         return f"{Decimal(repr(self.amount)).normalize():f}%" if self.unit == "percent" else str(self.amount)
 
     def check(self, guaranteed: int, method: str) -> None:
-        """Raise BudgetError where a number of tokens is below what `method` always keeps of every head."""
+        """Raises BudgetError if a budget in tokens is below what `method` always keeps in every head."""
         if self.unit == "tokens" and self.amount < guaranteed:
             raise BudgetError(
                 f"A budget of {self} is below the {guaranteed} tokens that {method} always keeps in every "
@@ -90,7 +91,7 @@ class Budget:
             )
 
     def slots(self, length: int, heads: Sequence[int], guaranteed: int) -> int:
-        """Slots over all layers and heads for a prompt of `length` tokens; bytes are another matter (`ByteBudget`).
+        """Slots over all layers and heads for a prompt of `length` tokens; for a budget in bytes see `ByteBudget`.
 
         heads: KV heads of every compressed layer; guaranteed: slots per head that are always kept.
         """

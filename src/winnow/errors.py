@@ -14,11 +14,11 @@ class WinnowError(Exception):
 
 
 class BudgetError(WinnowError, ValueError):
-    """A budget that cannot be read, or that cannot be kept."""
+    """A budget cannot be read, or cannot be kept."""
 
 
 class MethodError(WinnowError, ValueError):
-    """A method that does not exist or is put together wrongly."""
+    """A method does not exist, or its parts or parameters do not fit together."""
 
 
 class UnknownMethod(MethodError):
@@ -33,24 +33,28 @@ class CacheError(WinnowError, RuntimeError):
     """The cache was used in a way that would give wrong results."""
 
 
+class ContextError(CacheError):
+    """A context cannot be written to a file, or read from one."""
+
+
 class GraphError(CacheError):
-    """A step that no CUDA graph can hold, of a cache that is as it was."""
+    """A decoding step cannot be captured in a CUDA graph; the cache is unchanged."""
 
 
 class ModelError(WinnowError, ValueError):
-    """The model, or what it computes, cannot be compressed."""
+    """The cache of this model, or the values that the model computed, cannot be compressed."""
 
 
 class PromptError(WinnowError, ValueError):
-    """A text or a question that cannot be put to a model."""
+    """A text or question is empty, too long, or does not fit the prompt or the chat template."""
 
 
 class HeadScoresError(WinnowError, ValueError):
-    """Head scores that cannot be read, or that cannot be used."""
+    """Head scores cannot be read, or cannot be used."""
 
 
 class FileError(WinnowError):
-    """A file that cannot be read, or a name under which nothing can be written."""
+    """A file cannot be read or written."""
 
 
 class JsonError(WinnowError, ValueError):

@@ -43,7 +43,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
         mode = path.stat().st_mode
         # Opening a pipe would wait for somebody to write to it; opening a directory says that it is one.
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise FileError(f"{path} is not a regular file; copy it to one.")
+            raise FileError(f"{path} is not a regular file; copy its content to one.")
         file = path.open("rb")
     with file:
         try:
@@ -55,16 +55,16 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 def decode(content: bytes, origin: str) -> str:
     """The text that bytes hold. origin: where they are from, for the error. Raises FileError unless it is UTF-8."""
     if len(content) > LARGEST_TEXT:
-        raise FileError(f"{origin} has more than {LARGEST_TEXT >> 30} GiB, which is no text for a model.")
+        raise FileError(f"{origin} has more than {LARGEST_TEXT >> 30} GiB, which is too much for a model's text.")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise FileError(
-            f"{origin} is not UTF-8 text (byte {problem.start}); convert it first, for example with iconv."
+            f"{origin} is not UTF-8 text (byte {problem.start}); convert it to UTF-8, for example with iconv."
         ) from None
     if "\0" in text:
         raise FileError(
-            f"{origin} is UTF-16, or no text (byte {content.index(0)} is zero); convert it first, for example with "
+            f"{origin} is UTF-16, or not text (byte {content.index(0)} is zero); convert it to UTF-8, for example with "
             "iconv."
         )
     return text

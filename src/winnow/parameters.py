@@ -16,11 +16,12 @@ and 0.29 of 100 is 29."""
 
 
 class Parameter(NamedTuple):
-    """A number or word that a user may set on a method."""
+    """A parameter of a method or part, which a user may set."""
 
     name: str
     default: object
     meaning: str
+    """One line on what it does."""
 
 
 def meaning(text: str) -> dict[str, str]:

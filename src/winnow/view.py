@@ -91,7 +91,7 @@ class LayerView(NamedTuple):
     softcap: float | None = None
     """Logits are softcap·tanh(logit/softcap) where the model does so."""
     sinks: Tensor | None = None
-    """[Hq] extra logits in the softmax denominator where the model has them."""
+    """[Hq] the model's own sinks: extra logits in the softmax denominator. A method's `sinks` are first tokens."""
     coverage: Tensor | None = None
     """[N] int32, in how many earlier layers any head kept each token; [H, N] where columns are different tokens.
     Only for scorers with Extra.COVERAGE."""

@@ -26,4 +26,5 @@ def test_duo() -> None:
     plan = SlotPlan(4 * 50, (2, 2), 50, 12)
     assert slots_of(Duo(scores), plan) == [[12, 50], [50, 12]]
     assert slots_of(Duo(scores, retrieval=0.25), plan) == [[12, 50], [12, 12]]
+    assert slots_of(Duo(scores, retrieval=0.45), plan) == [[12, 50], [50, 12]]
     assert slots_of(Duo(scores, retrieval=0), plan) == [[12, 12], [12, 12]]

@@ -38,6 +38,16 @@ def test_headkv_gives_what_does_not_fit_to_others_by_their_scores() -> None:
     assert slots_of(HeadKV(table([[1, 1], [2, 0]]), beta=1), plan) == [[15, 15], [26, 4]]
 
 
+def test_what_does_not_fit_is_divided_in_proportion() -> None:
+    # without the limit [140, 40, 20]; the 40 too many go by 2 to 1
+    assert slots_of(HeadKV(table([[7, 2, 1]]), beta=1), SlotPlan(200, (3,), 100, 0)) == [[100, 67, 33]]
+
+
+def test_headkv_as_published_by_hand() -> None:
+    # β = 3: 10 // 3 of each of two heads are divided, 10 - 3 stay
+    assert headkv_as_published(torch.tensor([[0.6, 0.4]]), 10, 3).tolist() == [[11, 9]]
+
+
 @pytest.mark.parametrize("beta", [1.005, 1.2, 2, 10])
 def test_headkv_equals_its_formula_where_nothing_is_cut(beta: float) -> None:
     rng = np.random.default_rng(0)

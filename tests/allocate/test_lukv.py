@@ -88,11 +88,24 @@ def test_a_method_by_name_reads_a_file(tmp_path: Path) -> None:
 
 
 def test_curves_of_another_model_are_told() -> None:
-    with pytest.warns(UserWarning, match="budget curves are those of owner/one"):
+    with pytest.warns(UserWarning, match="budget curves are for owner/one"):
         LUKV(curves(model="owner/one")).for_model("owner/two", (HEADS,) * LAYERS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         LUKV(curves(model="owner/one")).for_model("./ONE.gguf", (HEADS,) * LAYERS)
+
+
+def test_curves_of_a_model_that_has_no_name_may_be_this_one_s() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        LUKV(curves()).for_model("owner/two", (HEADS,) * LAYERS)
+        LUKV(curves(model="owner/one")).for_model("", (HEADS,) * LAYERS)
+
+
+def test_what_curves_leave_over_goes_to_heads_in_proportion() -> None:
+    """Curves whose mean is not what they say: here everything stays twice."""
+    table = BudgetCurves(torch.tensor([[0.7, 0.9]]).expand(99, 1, 2).double())
+    assert LUKV(table).slots(SlotPlan(800, (2,), 1000, 0)).tolist() == [[600, 200]]
 
 
 @pytest.mark.parametrize(

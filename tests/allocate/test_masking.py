@@ -20,7 +20,7 @@ from winnow.errors import MethodError
     [
         (lambda: Masking(table([[1, 2]]), count=3), "count must be at most the number of heads, 2"),
         (lambda: Masking(table([[1, 2]]), which="first"), "which must be one of"),
-        (lambda: Masking(table([[1, 2]]), which="random"), "which=random asks for no scores"),
+        (lambda: Masking(table([[1, 2]]), which="random"), "which=random uses no scores"),
         (lambda: Masking(which="random", seed=-1), "seed must be a whole number between 0"),
         (lambda: Masking(which="random", count=5).for_model("", (2, 2)), "at most the number of heads, 4"),
         (lambda: Masking(which="random").for_model("odd", (2, 4)), "odd has layers of 2 and 4 KV heads"),

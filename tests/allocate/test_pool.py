@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.elsewhere import gpu_stand_in, there
-from winnow.allocate import Global, SlotPlan, pooled
+from winnow.allocate import Claim, Global, SlotPlan, pooled
 from winnow.allocate.base import Allocation
 
 
@@ -71,6 +71,13 @@ def test_what_is_always_kept_is_in_the_pool_whatever_its_size() -> None:
     scores = [torch.tensor([[0.5, torch.inf]]), torch.tensor([[torch.inf, torch.inf]])]
     assert [slots.tolist() for slots in pooled(scores, 1)] == [[1], [2]]
     assert [slots.tolist() for slots in pooled(scores, 0)] == [[1], [2]]
+
+
+def test_a_claim_to_fewer_slots_lets_go_of_the_others() -> None:
+    first = Claim(scores=torch.rand(100), places=torch.arange(100)).first(3)
+    assert first.scores is not None
+    assert first.places is not None
+    assert (first.scores.untyped_storage().nbytes(), first.places.untyped_storage().nbytes()) == (12, 24)
 
 
 @pytest.mark.parametrize("total", [0, 3, 99])

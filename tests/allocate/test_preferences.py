@@ -88,6 +88,12 @@ def test_both_look_at_as_many_queries_as_published() -> None:
     assert (Cake().rows, ZigZag().rows) == (32, 32)
 
 
+def test_rounding_moves_nothing() -> None:
+    """Squares a little below what their mean says are those of tokens to which all queries pay the same."""
+    mass, squares = torch.tensor([[1.0, 0.5]]), torch.tensor([[0.4999999, 0.125]])
+    assert movement(WindowAttention(2, mass, squares, mass.sum(1))) == 0.0
+
+
 def test_models_with_soft_capping_and_sinks_attend_as_ever() -> None:
     view = random_view(length=30, softcap=3.0, sinks=True)
     moments = window_attention(view, 4)
@@ -150,6 +156,18 @@ def test_layers_that_prefer_nothing_get_the_same() -> None:
     plan = SlotPlan(90, (2, 2, 2), 40, 4)
     assert Cake().totals([Claim(0.0)] * 3, plan) == [30, 30, 30]
     assert ZigZag().totals([Claim(7.0)] * 3, plan) == [30, 30, 30]
+
+
+def test_what_the_others_cannot_hold_goes_to_layers_that_nobody_prefers() -> None:
+    assert Cake().totals([Claim(0.0), Claim(1.0)], SlotPlan(150, (1, 1), 100, 4)) == [50, 100]
+
+
+def test_layers_of_more_heads_get_more() -> None:
+    assert Cake().totals([Claim(1.0), Claim(1.0)], SlotPlan(80, (2, 6), 40, 0)) == [20, 60]
+
+
+def test_what_later_layers_get_for_sure_is_no_earlier_one_s() -> None:
+    assert Cake().totals([Claim(1.0)], SlotPlan(100, (1, 1), 100, 10)) == [91]
 
 
 def test_zigzag_by_hand() -> None:

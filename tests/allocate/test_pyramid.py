@@ -30,6 +30,14 @@ def test_pyramid_totals_by_hand() -> None:
     assert Pyramid().layer_totals(SlotPlan(50, (2,), 100, 8)) == [50]
 
 
+def test_layers_of_more_heads_have_the_schedule_of_each_head() -> None:
+    plan = SlotPlan(500_000, (2, 8, 4), 100_000, 8)
+    each = [total / heads for total, heads in zip(Pyramid().layer_totals(plan), plan.heads, strict=True)]
+    levels = pyramid(500_000 / 14 - 8, 100_000 - 8, 3, 20)
+    found = [one - level for one, level in zip(each, levels, strict=True)]
+    assert max(found) - min(found) < 1
+
+
 def test_pyramid_as_published_drifts() -> None:
     levels = pyramid_as_published(120, 10_000, 32, 20)
     assert levels == [234 - 7 * layer for layer in range(32)]

@@ -186,6 +186,22 @@ def test_more_scores_than_the_guaranteed_may_be_always_kept(kind: str) -> None:
     assert int(slots.min()) >= 4
 
 
+def test_columns_that_a_head_may_not_fill_win_nothing() -> None:
+    """Most of a softmax is 0 where scores differ much; a head may have no other columns."""
+    best, none = 1000.0, -torch.inf
+    assert head_slots(RABA(), torch.tensor([[none, 0.0, best], [0.0, 0.0, best]]), 3, 0).tolist() == [1, 2]
+    first = [3.0, 2.0, 1.0, 0.0, 0.0, 0.0]
+    scores = torch.tensor([[none] * 6, first, first, first[::-1]])
+    # One differs more from the others, and so gets more, beside one that may hold nothing but the last token.
+    scores = torch.cat([scores, torch.full((4, 1), torch.inf)], dim=1)
+    assert head_slots(RABA(), scores, 12, 1).tolist() == [1, 4, 3, 4]
+
+
+@pytest.mark.parametrize("kind", ["jsd", "kl", "ce"])
+def test_a_single_head_differs_from_no_other(kind: str) -> None:
+    assert distinctiveness(distributions(torch.rand(1, 9)), kind).tolist() == [0.0]
+
+
 def test_parts_are_usable_alone() -> None:
     view = random_view(heads=4, group=2, length=120)
     for name in ("snapkv+raba", "knorm+raba", "keydiff+raba(kl)+pyramid", "snapkv(diversify=0.45)+ada", "h2o+raba"):

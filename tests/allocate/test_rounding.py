@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from winnow.allocate import round_exactly
+from winnow.allocate import round_exactly, shared_within
 from winnow.allocate.rounding import water_fill
 from winnow.errors import BudgetError
 
@@ -79,5 +79,12 @@ def test_water_fill_by_weight() -> None:
 
 @pytest.mark.parametrize("total", [3, 21])
 def test_impossible_totals_are_refused(total: int) -> None:
-    with pytest.raises(BudgetError, match="between 4 and 20"):
+    with pytest.raises(BudgetError, match="the limits allow 4 to 20"):
         round_exactly(torch.ones(2), total, torch.tensor([2, 2]), torch.tensor([10, 10]))
+
+
+def test_heads_with_fewer_columns_than_slots_keep_all_they_have() -> None:
+    slots = torch.tensor([5, 5])
+    assert shared_within(slots, torch.tensor([2, 9]), 1).tolist() == [2, 8]
+    assert shared_within(slots, torch.tensor([3, 4]), 1).tolist() == [3, 4]
+    assert shared_within(slots, torch.tensor([1, 1]), 2).tolist() == [1, 1]

@@ -24,12 +24,17 @@ MODEL.set_attn_implementation("winnow")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: HeadKV(table([[1, 2]], "cokv"), expects="headkv-r2"), "'cokv' scores where 'headkv-r2'"),
+        (lambda: HeadKV(table([[1, 2]], "cokv"), expects="headkv-r2"), "'cokv' scores, but 'headkv-r2'"),
     ],
 )
 def test_wrong_parameters_are_refused(make: object, message: str) -> None:
     with pytest.raises(MethodError, match=message):
         make()  # type: ignore[operator]
+
+
+def test_a_table_of_another_shape_than_the_model_s_is_refused() -> None:
+    with pytest.raises(MethodError):
+        HeadKV(table([[1, 2], [3, 4]])).layer_totals(SlotPlan(60, (2, 2, 2), 50, 0))
 
 
 def test_what_masked_and_streaming_heads_keep() -> None:

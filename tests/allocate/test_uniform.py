@@ -7,7 +7,7 @@ import torch
 
 from support.views import head_slots
 from winnow.allocate import SlotPlan, Uniform
-from winnow.errors import MethodError
+from winnow.errors import BudgetError, MethodError
 
 
 def test_uniform_leftovers_go_to_lower_layers_and_heads() -> None:
@@ -15,6 +15,11 @@ def test_uniform_leftovers_go_to_lower_layers_and_heads() -> None:
     assert head_slots(Uniform(), torch.zeros(3, 9), 11).tolist() == [4, 4, 3]
     assert Uniform("paper").layer_totals(SlotPlan(11, (2, 2, 2), 9, 0)) == [2, 2, 2]
     assert head_slots(Uniform("paper"), torch.zeros(3, 9), 11).tolist() == [3, 3, 3]
+
+
+def test_slots_that_heads_cannot_hold_are_refused() -> None:
+    with pytest.raises(BudgetError):
+        head_slots(Uniform(), torch.zeros(2, 9), 19)
 
 
 def test_layers_of_different_width_get_the_same_mean_per_head() -> None:

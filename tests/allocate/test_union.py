@@ -55,6 +55,11 @@ def test_need_is_as_defined(layer, by):
     assert need.tolist() == pytest.approx(expected_need(by, order, slots), rel=1e-12)
 
 
+def test_of_many_equal_scores_the_first_tokens_rank_first():
+    need = HeadUnion("rank").need(torch.zeros(2, 200), torch.tensor([3, 1]))
+    assert need.tolist() == [3 / (1 + token) for token in range(200)]
+
+
 def test_rank_makes_a_union_that_grows_with_slots():
     """The head of twice the slots has two of its best tokens in the set where the other has one."""
     order = torch.tensor([[9.0, 8, 7, 6, 0, 0, 0, 0], [0.0, 0, 0, 0, 9, 8, 7, 6]])

@@ -450,7 +450,7 @@ STREAMS = [
         "ask context -",
         "< latin.txt",
         1,
-        "Standard input, line 1, is not UTF-8 text (byte 3); convert it first, for example with iconv.\n",
+        "Standard input, line 1, is not UTF-8 text (byte 3); convert it to UTF-8, for example with iconv.\n",
     ),
     ("--help", "> /dev/full", 1, "Cannot write to standard output: No space left on device.\n"),
     ("--version", "<&- >&- 2>&-", 1, ""),

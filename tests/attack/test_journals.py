@@ -28,7 +28,7 @@ Damage = Callable[[random.Random, Path], bool]
 
 ABSURD: list[Any] = [1e308, -1, 10**400, None, {"a": {}}, [[[]]], -1e-300, [], "9"]
 TOLD = re.compile(
-    r", line \d+: |is not a journal of Winnow|byte order mark|is not there, or is empty"
+    r", line \d+: |is not a journal of Winnow|byte order mark|does not exist, or is empty"
     # Merging what is left of a shard.
     r"|by any of these shards|in no sampled coalition|agree no better than chance"
 )

@@ -110,9 +110,8 @@ def test_all_rows_may_agree_on_what_is_absurd(absurd, tmp_path):
 def test_a_cell_with_two_results_is_refused_by_both_lines(tmp_path):
     first, *others = [asdict(row) for row in ROWS]
     folder = write_records(tmp_path, run_of(ROWS).about, [first, *others, {**first, "prediction": "another"}])
-    with pytest.raises(
-        RunError, match=r"cells\.jsonl, line 8: another result than in .*cells\.jsonl, line 2 .*Delete both"
-    ):
+    told = r"cells\.jsonl, line 8: the result differs from .* same cell in .*cells\.jsonl, line 2, .*Delete both"
+    with pytest.raises(RunError, match=told):
         read_run(folder)
 
 

@@ -12,7 +12,7 @@ import winnow
 from support.families import build, prompt
 from support.small_caches import GREEDY, N, cache, compress
 from winnow import CacheError
-from winnow.cache.another_prompt import check_positions
+from winnow.cache.another_prompt import check_positions, check_shown
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,6 +34,19 @@ def test_new_tokens_begin_right_behind_those_that_were_seen():
     check_positions(torch.tensor([[10, 11]]), None, [10])
     with pytest.raises(CacheError, match="begin at position 9"):
         check_positions(torch.tensor([[9, 10]]), None, [10])
+
+
+def test_positions_of_one_row_are_those_of_all_and_of_several_kinds_nobody_asks():
+    check_positions(torch.tensor([[10, 11]]), None, [10, 9])
+    with pytest.raises(CacheError, match="begin at position 9"):
+        check_positions(torch.tensor([[9, 10]]), None, [9, 10])
+    check_positions(torch.zeros(3, 1, 2, dtype=torch.int64), None, [10])
+
+
+def test_a_mask_shows_all_that_every_row_holds():
+    check_shown(torch.tensor([10]), [10, 9])
+    with pytest.raises(CacheError, match=r"hides 1 of the 10 tokens that row 1 .*alone\(1\).*crop\(-1\)"):
+        check_shown(torch.tensor([9]), [9, 10])
 
 
 def test_padded_rows_count_without_their_padding(model):
@@ -73,7 +86,9 @@ def test_a_refused_prompt_leaves_the_cache_as_it_was(model):
 
 def test_assisted_decoding_gives_a_cache_all_that_it_has_seen_again(model, context):
     ids = torch.cat([context.input_ids, prompt(length=5, seed=3)], dim=1)
-    with pytest.raises(CacheError, match=r"position 0, .* Assisted decoding and use_cache=False continue no cache"):
+    with pytest.raises(
+        CacheError, match=r"position 0, .* Assisted decoding and use_cache=False cannot continue a cache"
+    ):
         model.generate(ids, past_key_values=context.cache(), prompt_lookup_num_tokens=3, **GREEDY)
 
 
@@ -103,7 +118,9 @@ def test_new_tokens_only_come_with_the_mask_of_the_whole_conversation(model):
     out, _ = (model.generate(prompt(length=N), past_key_values=each, **GREEDY) for each in (past, plain))
     turn = prompt(length=5, seed=3)
     whole, new = torch.cat([out, turn], dim=1), torch.cat([out[:, -1:], turn], dim=1)
-    with pytest.raises(CacheError, match=r"no token of the input is new.* new tokens only, give .*attention_mask"):
+    with pytest.raises(
+        CacheError, match=r"no token of the input is new.* only the new tokens, also pass .*attention_mask"
+    ):
         model.generate(new, past_key_values=past, **GREEDY)
     found = model.generate(new, attention_mask=torch.ones_like(whole), past_key_values=past, **GREEDY)
     assert torch.equal(found[:, 6:], model.generate(whole, past_key_values=plain, **GREEDY)[:, whole.shape[1] :])

@@ -180,7 +180,7 @@ def test_a_refused_chunk_changes_nothing(model):
     with torch.no_grad():
         for each in (past, plain):
             model(prompt(length=N), past_key_values=each)
-        with pytest.raises(winnow.CacheError, match=f"say so with prompt_length={N}"):
+        with pytest.raises(winnow.CacheError, match=f"pass prompt_length={N}"):
             model(prompt(length=N), past_key_values=past)
         step = prompt(length=3)
         assert torch.equal(model(step, past_key_values=past).logits, model(step, past_key_values=plain).logits)

@@ -166,3 +166,13 @@ def test_what_is_refused(model):
             cache.coalitions(wrong, WINDOW)
     with pytest.raises(CacheError, match="window is -1"):
         cache.coalitions(masks, -1)
+
+
+def test_what_every_row_reads_of_the_prefix_counts():
+    model = made("llama")
+    cache = filled(model, prompt(length=N))
+    masks = torch.tensor([[False, True], [True, False], [True, True]])[:, None].expand(-1, len(full_layers(model)), -1)
+    layer = cache.coalitions(masks, WINDOW).compressed_layers()[0]
+    whole, view = layer.bytes()["indices"], layer.prefixes[0]
+    layer.prefixes = [view] * 3
+    assert whole - layer.bytes()["indices"] == 2 * view.view_bytes() > 0

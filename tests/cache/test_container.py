@@ -96,18 +96,18 @@ def test_a_newer_format_is_named(model, context, tmp_path, monkeypatch):
     monkeypatch.setattr(container, "VERSION", 2)
     path = context.save(tmp_path / "c")
     monkeypatch.undo()
-    refused(path, model, "format version 2, this Winnow reads version 1: upgrade")
+    refused(path, model, "format version 2, but this Winnow reads version 1: upgrade")
 
 
 def test_nothing_is_overwritten_unless_asked(context, model, saved, tmp_path):
     before = saved.read_bytes()
-    with pytest.raises(winnow.CacheError, match="exists; give another name"):
+    with pytest.raises(winnow.ContextError, match="exists; give another name"):
         context.save(saved)
     assert saved.read_bytes() == before
     other = compress(model, chunk_size=9)
     assert other.save(saved, overwrite=True) == saved
     winnow.load_context(saved, model)
-    with pytest.raises(winnow.CacheError, match="is a directory"):
+    with pytest.raises(winnow.ContextError, match="is a directory"):
         context.save(tmp_path, overwrite=True)
     assert context.save(tmp_path / "new" / "folder" / "c").is_file()
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_told(context, model, saved,
         other = winnow.compress(model, prompt(length=N), "snapkv @ 9")
     os.replace(other.save(tmp_path / "other"), saved)
     for read in (opened.verify, lambda: opened.cache(model), lambda: opened.input_ids):
-        with pytest.raises(winnow.CacheError, match="was replaced while it was read: load it again"):
+        with pytest.raises(winnow.ContextError, match="was replaced while it was read: load it again"):
             read()
     again = winnow.load_context(saved, model)
     assert torch.equal(again.input_ids, other.input_ids)
@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_nothing_behind(context, tmp_path):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
-        with pytest.raises(winnow.CacheError, match=r"Cannot write .*c: File too large\. It takes 0\.0 MiB: make room"):
+        with pytest.raises(winnow.ContextError, match=r"Cannot write .*c: File too large\. It takes 0\.0 MiB: make"):
             context.save(tmp_path / "c")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -158,7 +158,7 @@ def test_an_interrupted_write_leaves_nothing_behind(context, saved, monkeypatch,
         raise problem
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises((KeyboardInterrupt, winnow.CacheError)):
+    with pytest.raises((KeyboardInterrupt, winnow.ContextError)):
         context.save(saved, overwrite=True)
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
     assert saved.read_bytes() == before

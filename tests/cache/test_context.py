@@ -127,7 +127,7 @@ def test_a_context_whose_model_is_gone_cannot_be_saved(tmp_path):
     context = compress(model)
     del model
     gc.collect()
-    with pytest.raises(winnow.CacheError, match="the model of this context is gone"):
+    with pytest.raises(winnow.ContextError, match="the model of this context was deleted"):
         context.save(tmp_path / "c")
 
 
@@ -135,7 +135,7 @@ def test_a_cache_with_later_tokens_is_no_context(model, tmp_path):
     context = compress(model)
     with torch.no_grad():
         model(prompt(length=3), past_key_values=context._cache)
-    with pytest.raises(winnow.CacheError, match="nothing after it"):
+    with pytest.raises(winnow.ContextError, match="without any later tokens"):
         context.save(tmp_path / "c")
 
 

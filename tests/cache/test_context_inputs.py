@@ -57,7 +57,7 @@ def logits(model, context):
 def test_a_prompt_with_images_is_read_at_once(model, given):
     pixels = torch.zeros(1, 3, 16, 16)
     inputs = {"pixel_values": pixels if given == "tensor" else [pixels]}
-    with pytest.raises(winnow.CacheError, match=r"pixel_values came with a prompt in chunks: .*leave chunk_size out"):
+    with pytest.raises(winnow.CacheError, match=r"pixel_values cannot be divided into chunks: .*leave chunk_size out"):
         winnow.compress(model, prompt(length=N), "full", chunk_size=N - 1, **inputs)
 
 
@@ -109,9 +109,9 @@ def test_padding_of_a_wrapped_model(model):
 
 
 def test_an_adapter_with_tokens_of_its_own_is_refused(model):
-    with pytest.raises(winnow.ModelError, match=r"prompt learning .*before every input"):
+    with pytest.raises(winnow.ModelError, match=r"prompt-learning .*before every input"):
         winnow.compress(Wrapper(model, is_prompt_learning=True), prompt(length=N), "full")
-    with pytest.raises(winnow.ModelError, match=r"prompt learning .*before every input"):
+    with pytest.raises(winnow.ModelError, match=r"prompt-learning .*before every input"):
         winnow.CompressedCache(Wrapper(model, is_prompt_learning=True), "full")
     for other in (model, Wrapper(model, is_prompt_learning=False), Wrapper(model)):
         check_prompt_learning(other)

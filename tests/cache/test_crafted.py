@@ -109,7 +109,7 @@ DENSE: dict[str, Change] = {
     "a tensor 'extra' that belongs nowhere": lambda _, tensors: tensors.update(extra=torch.zeros(3)),
     "its tokens are not": put("input_ids", lambda ids: ids[:, 1:].contiguous()),
     "a token is negative": put("input_ids", lambda ids: -ids - 1),
-    "heads_per_layer names 2 layers": lambda facts, _: facts["layers"].pop(),
+    "heads_per_layer has 2 layers": lambda facts, _: facts["layers"].pop(),
     "A budget": fact("method", "budget", value="many"),
 }
 

@@ -97,17 +97,17 @@ def test_tokens_of_another_integer_type(model, tmp_path):
         ({"document": "a\ud800b"}, "character 1 of the document is half a surrogate pair"),
         ({"prompt": {"temperature": float("nan")}}, "cannot be written as JSON"),
         ({"prompt": {"system": "a\ud800b"}}, "cannot be written as JSON"),
-        ({"prompt": "plain"}, "prompt is a str; give facts"),
+        ({"prompt": "plain"}, "prompt is a str; give the result of"),
     ],
 )
 def test_what_no_file_could_give_back_is_not_written(context, tmp_path, given, told):
-    with pytest.raises(winnow.CacheError, match=told):
+    with pytest.raises(winnow.ContextError, match=told):
         context.save(tmp_path / "c", **given)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_name_that_could_not_be_read_is_not_written(context, tmp_path):
-    with pytest.raises(winnow.CacheError, match="no name in UTF-8"):
+    with pytest.raises(winnow.ContextError, match="not a UTF-8 name"):
         context.save(tmp_path / os.fsdecode(b"x\xff"))
     assert not list(tmp_path.iterdir())
 

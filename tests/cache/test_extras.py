@@ -45,5 +45,5 @@ def test_a_cache_neither_copies_nor_keeps_its_model() -> None:
     del model
     gc.collect()
     assert gone() is None
-    with pytest.raises(CacheError, match="gone"):
+    with pytest.raises(CacheError, match="was deleted"):
         cache.compressed_by(method)

@@ -16,9 +16,9 @@ from support.families import build, prompt
 from support.fold_oracle import Rule
 from support.folding import PROMPT, RULES, check, distinct, folding, run
 from support.ready import BUDGETED, ready
-from winnow import CacheError, MethodError
+from winnow import CacheError, HeadScores, MethodError
 from winnow.allocate import Allocation, SlotPlan, Uniform
-from winnow.cache.fold import allocated_length, queries_to_remember
+from winnow.cache.fold import allocated_length, candidates, queries_to_remember
 from winnow.composition.method import Method
 from winnow.store import Dense
 from winnow.view import LayerView
@@ -159,7 +159,7 @@ def test_absent_columns_never_stay_and_their_slots_go_to_other_heads(total):
     ("name", "reason"),
     [
         ("full", "keeps every token, so nothing can be folded unless its slots are packed"),
-        ("kvec", "lets the last 32 tokens vote and keeps only 16"),
+        ("kvec", "lets the last 32 tokens vote but always keeps only 16"),
         ("duoattention", "rule of its own"),
         ("snapkv+kivi(4)", "in groups"),
         ("snapkv+think(0.5)+kivi(4)", "in groups"),
@@ -237,3 +237,33 @@ def test_queries_that_a_fold_needs_are_those_of_the_scorer_and_of_the_store() ->
     assert queries_to_remember(winnow.method("h2o+think(0.5, queries=40) @ 64"), 8) == 40
     assert queries_to_remember(winnow.method("h2o+think(0.5, queries=4) @ 64"), 8) == 8
     assert queries_to_remember(winnow.method("snapkv(window=16)+think(0.5, queries=40) @ 64"), 8) == 40
+
+
+def test_scores_by_what_values_add_to_the_output_are_folded(model):
+    past = winnow.CompressedCache(model, winnow.method("criticalkv(window=4) @ 12"), fold_every=6)
+    with torch.no_grad():
+        model(prompt(length=40), past_key_values=past)
+        for token in range(14):
+            model(prompt(length=1, seed=token), past_key_values=past)
+    stats = past.stats()
+    assert stats.tokens_seen == 54
+    assert all(sum(layer) == 12 * len(layer) for layer in stats.slots)
+
+
+def test_candidates_are_zero_where_a_head_has_fewer_than_others(model):
+    scores = HeadScores(torch.tensor([[1.0, 3.0]]).expand(model.config.num_hidden_layers, 2), "random")
+    past = winnow.CompressedCache(model, winnow.method("h2o+headkv(beta=1) @ 16", scores=scores), fold_every=8)
+    with torch.no_grad():
+        model(prompt(length=60), past_key_values=past)
+    prefix = past.compressed_layers()[0].prefixes[0]
+    heads = len(prefix.block.starts)
+    new = torch.ones(heads, 3, prefix.block.recover(torch.zeros(1, dtype=torch.int64))[0].shape[-1])
+    found = candidates(prefix, new, new, 4)
+    absent = found.positions < 0
+    assert bool(absent.any())
+    assert not bool(found.keys[absent].any() | found.values[absent].any())
+    assert torch.equal(found.slots < 0, absent[:, : found.slots.shape[1]])
+    assert not bool(found.carried[found.slots < 0].any())
+    assert candidates(None, new, new, 4).slots.shape == (heads, 0)
+    half = new.bfloat16()
+    assert {part.dtype for part in candidates(prefix, half, half, 4)[:2]} == {torch.bfloat16}

@@ -67,7 +67,7 @@ def test_a_budget_in_bytes_is_used(model, name):
 @pytest.mark.parametrize("name", ["adakv(window=4)", "h2o", "snapkv(window=3)+bits(4)"])
 def test_the_error_names_bytes_that_are_enough(model, name):
     ids = prompt(length=120)
-    with pytest.raises(BudgetError, match=r"\d+KiB.* of it are for the tokens that are dense") as error:
+    with pytest.raises(BudgetError, match=r"\d+KiB.* of it are for tokens that are dense") as error:
         run(model, winnow.CompressedCache(model, winnow.method(name, "9000B"), fold_every=20), ids, [40])
     (needed,) = re.findall(r"use at least (\d+) bytes", str(error.value))
     cache = winnow.CompressedCache(model, winnow.method(name, f"{needed}B"), fold_every=20)

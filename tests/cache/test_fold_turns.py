@@ -18,6 +18,7 @@ from support.fold_oracle import Expected, Rule
 from support.folding import PROMPT, RULES, check, distinct, folding, run, same
 from support.ready import ready
 from winnow import CacheError, MethodError
+from winnow.cache.fold import check_foldable
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,6 +33,16 @@ CONVERSATION = [PROMPT, 1, 1, 6, 1, 20, 1, 1, 1, 3, 2, 1, 9, 1]
 def test_a_long_turn_is_attended_to_whole_and_then_folded(model, rule):
     cache = check(model, rule, distinct(sum(CONVERSATION)), CONVERSATION)
     assert all(sum(layer) == rule.budget * 2 for layer in cache.stats().slots)
+
+
+def test_whichever_comes_first_must_leave_the_tokens_that_vote():
+    method = winnow.method("kvec(window=4, wide_window=8) @ 24")
+    check_foldable(method, 8, 16)
+    for every, turns in ((4, 16), (16, 4), (0, 16)):
+        with pytest.raises(MethodError):
+            check_foldable(method, every, turns)
+    with pytest.raises(MethodError, match="fold_every is 0"):
+        check_foldable(winnow.method("adakv @ 24"), 0)
 
 
 @pytest.mark.parametrize("name", ["adakv", "h2o", "tova", "kvec", "expectedattention"])
@@ -173,7 +184,7 @@ def test_a_folded_turn_cannot_be_taken_back(model):
     cache = folding(model, TURNS["snapkv"])
     run(model, cache, prompt(length=PROMPT + 9), [PROMPT, 7, 2])
     cache.crop(-2)
-    with pytest.raises(CacheError, match=r"only the 0 tokens after what is compressed"):
+    with pytest.raises(CacheError, match=r"only the last 0 can be removed"):
         cache.crop(-1)
 
 

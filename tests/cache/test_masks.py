@@ -79,7 +79,7 @@ def test_a_mask_of_integers_is_refused_in_words() -> None:
     past = cache(model)
     whole = torch.ones(1, 1, N, N, dtype=torch.int64).tril()
     with torch.no_grad():
-        with pytest.raises(CacheError, match=r"torch.int64 is neither boolean .* nor added to logits"):
+        with pytest.raises(CacheError, match=r"torch.int64 is not supported; make it boolean .* or floating-point"):
             model(prompt(length=N), attention_mask=whole, past_key_values=past)
         ours = model(prompt(length=N), attention_mask=whole.bool(), past_key_values=past).logits
         expected = model(prompt(length=N), past_key_values=cache(model)).logits
@@ -130,3 +130,17 @@ def test_pads_behind_a_row_that_ended_early() -> None:
         for each in (own, CompressedCache(model, "full"))
     )
     assert torch.equal(found, expected)
+
+
+def test_pads_that_were_folded_cannot_be_cropped() -> None:
+    """The error then names what is left to do."""
+    model, greedy = made(), {"do_sample": False, "pad_token_id": 0, "min_new_tokens": 9, "max_new_tokens": 9}
+    past = CompressedCache(model, "streamingllm @ 12", fold_every=2)
+    out = model.generate(prompt(2, N), past_key_values=past, **greedy)
+    shown = torch.ones(2, out.shape[1] + 5, dtype=torch.int64)
+    shown[0, N + 2 : out.shape[1] - 1] = 0
+    longer = torch.cat([out, prompt(2, 5, seed=1)], dim=1)
+    with pytest.raises(CacheError, match=r"own\.crop\(-6\)\. Or give every row its own cache, as you must .* folded"):
+        model.generate(longer, attention_mask=shown, past_key_values=past, **greedy)
+    with pytest.raises(CacheError, match="crop"):
+        past.alone(0).crop(-6)

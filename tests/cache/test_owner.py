@@ -26,7 +26,7 @@ def test_a_loaded_context_whose_model_is_gone(tmp_path) -> None:
     past = winnow.load_context(path, model).cache()
     del model
     gc.collect()
-    with pytest.raises(CacheError, match=r"of a model that is gone, .*or load_context with it"):
+    with pytest.raises(CacheError, match=r"of a model that is gone, .*or load the context with that model"):
         step(made(seed=1), past)
 
 
@@ -35,7 +35,7 @@ def test_a_cache_without_a_prompt_whose_model_is_gone() -> None:
     past = cache(model)
     del model
     gc.collect()
-    with pytest.raises(CacheError, match=r"of a model that is gone, .*make a CompressedCache of the model"):
+    with pytest.raises(CacheError, match=r"of a model that is gone, .*make a CompressedCache for the model"):
         step(made(seed=1), past)
 
 

@@ -98,5 +98,5 @@ def test_what_was_folded_is_not_taken_back() -> None:
     cache = CompressedCache(model, "snapkv(window=4) @ 9", fold_turns=10)
     mask = padded(begun(model, cache), left=True)
     taken(model, cache, prompt(2, TURN), mask, position_ids=(mask.cumsum(1) - 1)[:, -TURN:])
-    with pytest.raises(CacheError, match="cannot crop 6 tokens: only the 0 tokens"):
+    with pytest.raises(CacheError, match="cannot crop 6 tokens: only the last 0 can"):
         cache.crop(-TURN)

@@ -25,7 +25,7 @@ from winnow.cache.prefix import Prefix
 from winnow.cache.spanning import LayersTogether
 from winnow.composition.method import Method
 from winnow.errors import BudgetError, CacheError, MethodError
-from winnow.evaluate.shared import dense_prompt
+from winnow.evaluate.shared import DenseReader
 from winnow.score import Scorer
 from winnow.score.attention_sums import window_attention
 from winnow.select import Selection, select
@@ -296,7 +296,7 @@ def test_a_layer_adds_no_keys_and_values_to_what_is_alive(monkeypatch):
 def test_a_prompt_prefilled_once_serves_several_methods(model):
     names = ["snapkv+global @ 12", "snapkv+cake(rows=8) @ 20", "adakv @ 16", "snapkv+global+bits(4) @ 30%"]
     methods = [winnow.method(name) for name in names]
-    dense = dense_prompt(model, prompt(length=N), methods)
+    dense = DenseReader(model, methods).read(prompt(length=N))
     for method in methods:
         forked = dense.compress(method).cache
         assert kept_of(forked) == kept_of(winnow.compress(model, prompt(length=N), method))

@@ -125,9 +125,9 @@ def test_chosen_rows_have_their_own_longest() -> None:
 def test_what_cannot_be_cropped_is_told_of_the_row_that_lacks_most() -> None:
     tail = Tail(torch.empty(3, 1, 0, 2), torch.empty(3, 1, 0, 2))
     tail.restore(torch.tensor([5, 2, 4]))
-    with pytest.raises(CacheError, match="cannot crop 3 tokens: only the 2 tokens"):
+    with pytest.raises(CacheError, match="cannot crop 3 tokens: only the last 2 can"):
         tail.crop(3)
-    with pytest.raises(CacheError, match="cannot crop 6 tokens: only the 4 tokens"):
+    with pytest.raises(CacheError, match="cannot crop 6 tokens: only the last 4 can"):
         tail.crop(torch.tensor([5, 2, 6]))
     assert tail.lengths.tolist() == [5, 2, 4]
     tail.crop(torch.tensor([5, 2, 4]))

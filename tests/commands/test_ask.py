@@ -186,7 +186,7 @@ def test_another_system_prompt_is_found_before_the_weights_are_loaded(
     assert code == 0, err
     monkeypatch.setattr("winnow.commands.opened_context.load_model", lambda *_: pytest.fail("loaded"))
     code, _, err = winnow_run("ask", str(tmp_path / "c"), QUESTIONS[0], *told(asked))
-    assert (code, "Give the --system that winnow compress was given" in err) == (1, True)
+    assert (code, "Give the same --system as to winnow compress" in err) == (1, True)
 
 
 def test_drawn_answers(winnow_run):
@@ -219,7 +219,7 @@ def test_wrong_usage_is_one_line_and_code_2(winnow_run, no_weights, case):
 
 UNUSABLE = {
     "no such document": (("compress", "nowhere.txt", "-o", "x"), "no file nowhere.txt"),
-    "a name that is not UTF-8": (("compress", "nowhere.txt", "-o", os.fsdecode(b"x\xff")), "is no name in UTF-8"),
+    "a name that is not UTF-8": (("compress", "nowhere.txt", "-o", os.fsdecode(b"x\xff")), "is not a UTF-8 name"),
     "a long document": (("compress", "long.txt", "-o", "x"), "at most"),
     "a file that exists": ((*COMPRESS, "-o", "report.safetensors"), "--force"),
     "a directory as file": ((*COMPRESS, "-o", "."), "is a directory"),
@@ -231,7 +231,7 @@ UNUSABLE = {
     "cut off": (("ask", "cut", "Why?"), "is damaged"),
     "changed header": (("ask", "header", "Why?"), "header was changed"),
     "changed content": (("ask", "content", "Why?"), "content was changed"),
-    "newer": (("ask", "newer", "Why?"), "format version 9, this Winnow reads version 1"),
+    "newer": (("ask", "newer", "Why?"), "format version 9, but this Winnow reads version 1"),
     "another model": ((*ASK, "Why?", "--model", "larger"), "vocab_size 810, not 811"),
     "another tokenizer": ((*ASK, "Why?", "--model", "other-words"), "another tokenizer"),
 }

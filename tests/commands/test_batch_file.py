@@ -20,7 +20,7 @@ def test_questions_with_and_without_answers(tmp_path):
         Asked("The sun is yellow.", "a?", Expected(("x",)), f"{path}, line 1"),
         Asked("c", "b?", None, f"{path}, line 3"),
     ]
-    with pytest.raises(InputError, match=r"q.jsonl, line 3: no answer"):
+    with pytest.raises(InputError, match=r"q.jsonl, line 3: there is no right answer"):
         read_answered(str(path))
     path.write_text(json.dumps(lines[0]))
     assert read_answered(str(path)) == [Answered("The sun is yellow.", "a?", Expected(("x",)))]

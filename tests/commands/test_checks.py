@@ -69,5 +69,5 @@ def test_two_results_are_two_files():
 
 
 def test_safetensors_files_have_names_that_can_be_read():
-    with pytest.raises(InputError, match="no UTF-8 name"):
+    with pytest.raises(InputError, match="not a UTF-8 name"):
         prepare_output(Path("caf\udce9.safetensors"), force=False, suffix=".safetensors")

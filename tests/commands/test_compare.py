@@ -111,7 +111,7 @@ def test_a_document_is_read_once_for_all_methods_and_questions(winnow_run, token
 
 
 def test_one_method_alone_holds_no_dense_prompt(winnow_run, monkeypatch):
-    monkeypatch.setattr(run_prefills, "dense_prompt", lambda *_: pytest.fail("the prompt was kept dense"))
+    monkeypatch.setattr(run_prefills, "DenseReader", lambda *_: pytest.fail("the prompt was kept dense"))
     for how in ((), ("--question-agnostic",), ("--compare", "adakv")):
         assert winnow_run(*ASK_RUN, "--method", "adakv", "--budget", "20", *how)[0] == 0
 

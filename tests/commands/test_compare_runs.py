@@ -88,8 +88,8 @@ def test_names_do_nothing_to_a_terminal(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["nowhere"], "no folder of a run"),
-        (["--baseline", "h2o @ 5%"], "There is nothing under 'h2o @ 5%'"),
+        (["nowhere"], "not the folder of a run"),
+        (["--baseline", "h2o @ 5%"], "There are no results of 'h2o @ 5%'"),
         (["--measure", "bleu"], "There is no measure 'bleu'"),
     ],
 )

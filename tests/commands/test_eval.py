@@ -123,7 +123,7 @@ def test_a_folder_keeps_to_its_texts(winnow_run, folder):
         code, _, err = winnow_run(*given)
         assert code == ends, err
         if animal == "dog":
-            assert "holds results of other texts, in which example 1 of file was another" in " ".join(err.split())
+            assert "results of other texts, in which example 1 of file was a different one" in " ".join(err.split())
             assert (out / "run.json").read_text() == before
     assert len(read_run(out).rows) == 2
 
@@ -259,17 +259,17 @@ def test_a_full_cache_that_fails_stops_the_run_with_what_it_said(winnow_run, fol
         (("eval", "facts", "--protocol", "plane"), "did you mean 'plain'"),
         (("eval", "facts", "--protocol", "longbench-cokv"), "is for longbench"),
         (("eval", "facts", "--split", "validation"), "holds no examples out"),
-        (("eval", "facts", "--data", "questions.jsonl"), "facts makes its own texts; leave it out"),
+        (("eval", "facts", "--data", "questions.jsonl"), "facts generates its own texts; leave --data out"),
         (("eval", "facts", "--methods", "snapk"), "did you mean 'snapkv'"),
-        (("eval", "facts", "--methods", ","), "names no method"),
-        (("eval", "facts", "--lengths", "some"), "no number of tokens"),
+        (("eval", "facts", "--methods", ","), "there is no method in it"),
+        (("eval", "facts", "--lengths", "some"), "not a list of numbers of tokens"),
         (("eval", "facts", "--lengths", ","), "',' names nothing"),
         (("eval", "facts", "--tasks", " , "), "names nothing"),
-        (("eval", "longbench", "--lengths", "2048"), "longbench is not generated: its texts have their own lengths"),
-        (("eval", "facts", "--workers", "4"), "ask for them too, with --executor processes or ray"),
+        (("eval", "longbench", "--lengths", "2048"), "longbench is not generated, so its texts have fixed lengths"),
+        (("eval", "facts", "--workers", "4"), "also pass --executor processes or ray"),
         (("eval", "facts", "--shard", "3/2"), "not of the form I/N"),
-        (("eval", "ruler", "--protocol", "ruler-spark-8k", "--lengths", "4096"), "about prompts of 8,192 tokens"),
-        (("eval", "facts", "--budgets", "5%,,"), "no list of budgets"),
+        (("eval", "ruler", "--protocol", "ruler-spark-8k", "--lengths", "4096"), "has prompts of 8,192 tokens"),
+        (("eval", "facts", "--budgets", "5%,,"), "not a list of budgets"),
         (("eval", "facts", "--methods", "full,h2o@1MiB,snapkv@300B"), "cannot hold the 8 tokens per head that snapkv"),
         (("eval", "facts", "--fold", "8", "--together", "2"), "methods that fold cannot be decoded side by side"),
     ],
@@ -346,7 +346,7 @@ def test_a_protocol_with_limits_says_which_one_it_took(winnow_run, folder):
     about = (folder / "run" / "run.json").read_text()
     code, _, err = winnow_run(*other, str(folder / "run"))
     assert code == 1
-    assert "different in limit" in err
+    assert "differs in limit" in err
     assert (folder / "run" / "run.json").read_text() == about
     code, _, err = winnow_run(*other, str(folder / "other"))
     assert code == 0, err
@@ -381,7 +381,7 @@ def test_what_is_held_out_does_not_depend_on_how_many_are_drawn(folder):
 def test_generated_prompts_are_never_cut(folder, benchmark, tasks):
     """The longest that is advised fits, template, special tokens and answer included, and no longer one does."""
     model = reading(folder, 1100, "Somebody asks: {{ messages[0]['content'] }} The answer is")
-    with pytest.raises(WinnowError, match="reads 1,100 tokens, which are too few for prompts of 1,100 ") as told:
+    with pytest.raises(WinnowError, match="reads at most 1,100 tokens, too few for prompts of 1,100 ") as told:
         prepare(lengthy(model, benchmark, "900,1100", tasks=tasks))
     most = int(re.search(r"--lengths of (\d+) at most", str(told.value))[1])
     with pytest.raises(WinnowError, match=f"{most} at most"):
@@ -395,7 +395,7 @@ def test_generated_prompts_are_never_cut(folder, benchmark, tasks):
 def test_usual_lengths_that_a_model_does_not_read_are_told_before_weights_are_loaded(winnow_run, folder, no_weights):
     code, _, err = winnow_run("eval", "niah", "--methods", "full", "--out", str(folder / "run"))
     assert code == 1
-    assert "too few for prompts of 2,048 and 4,096 with what comes on top" in " ".join(err.split())
+    assert "too few for prompts of 2,048 and 4,096 plus what template and task add" in " ".join(err.split())
     assert not (folder / "run").exists()
 
 
@@ -412,4 +412,4 @@ def test_an_answer_that_the_model_cannot_write_is_told(winnow_run, folder, monke
     (folder / "own.jsonl").write_text(json.dumps(line))
     code, _, err = winnow_run("eval", "file", "--data", str(folder / "own.jsonl"), "--out", str(folder / "run"))
     assert code == 1
-    assert "Answers of file have up to 5,000 tokens" in " ".join(err.split())
+    assert "Answers to file have up to 5,000 tokens" in " ".join(err.split())

@@ -171,9 +171,9 @@ def test_examples_with_the_same_texts_are_written_once(winnow_run, folder, no_we
 @pytest.mark.parametrize(
     ("given", "code", "told"),
     [
-        (("facts",), 2, "is needed: name the folder of the run"),
-        (("facts", "--out", "run", "--write", "a.jsonl"), 2, "takes the place of a run, so leave --out out"),
-        (("facts", "--shard", "1/2", "--write", "a.jsonl"), 2, "takes the place of a run, so leave --shard out"),
+        (("facts",), 2, "is required: name the folder of the run"),
+        (("facts", "--out", "run", "--write", "a.jsonl"), 2, "it runs nothing, so leave --out out"),
+        (("facts", "--shard", "1/2", "--write", "a.jsonl"), 2, "it runs nothing, so leave --shard out"),
         (("facts", "--write", "a.txt"), 1, "is not a name for a .jsonl file"),
         (
             ("text", "--lengths", "200", "--examples", "1", "--write", "a.jsonl"),
@@ -244,7 +244,7 @@ def test_lines_that_are_none_of_a_file_are_told(winnow_run, folder, source):
     written(winnow_run, *CASES["own"])
     first, second, *_ = Path("prompts.jsonl").read_text().splitlines()
     for changed, told in (
-        (second.replace('"split": "test"', '"split": "rest"'), "line 2: it is of another benchmark, protocol, part"),
+        (second.replace('"split": "test"', '"split": "rest"'), "line 2: it has another benchmark, protocol, part"),
         (second.replace('"max_new_tokens": 3', '"max_new_tokens": 0'), "line 2: max_new_tokens must be"),
         (second[:40], "line 2: not JSON"),
     ):

@@ -108,7 +108,7 @@ def test_models_of_a_cache_are_judged(hub):
     reasons = {
         "bad/t5": "decoder-only",
         "bad/clip": "no causal language model",
-        "bad/bert": "BertForMaskedLM, which writes no text",
+        "bad/bert": "BertForMaskedLM, which cannot generate text",
         "bad/future": "Cannot load the configuration",
         "bad/broken": "Cannot load the configuration",
         "bad/parts": "no weights",

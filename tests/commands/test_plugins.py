@@ -114,7 +114,7 @@ def test_it_is_listed(winnow_run, folder):
         ("x = (", "mine.py, line 1: SyntaxError"),
         ("import winnow\n\nundefined", "mine.py, line 3: NameError: name 'undefined' is not defined"),
         ("def f():\n    import json\n    json.loads('{')\nf()", "mine.py, line 3: JSONDecodeError"),
-        ("import winnow\nwinnow.register('snapkv', 3)", "mine.py, line 2: int is no part of a method"),
+        ("import winnow\nwinnow.register('snapkv', 3)", "mine.py, line 2: int is not a part of a method"),
         (PLUGIN.replace('"valuenorm"', '"snapkv"'), "mine.py, line 5: 'snapkv' is the name of a method or part"),
         ("import sys\nsys.exit(3)", "mine.py, line 2: SystemExit: 3"),
         (None, "there is no such file"),

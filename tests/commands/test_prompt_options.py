@@ -106,7 +106,7 @@ def test_contexts_of_usual_prompts_are_as_before(winnow_run, folder, tmp_path):
 
 UNUSABLE = {
     "{question}": (1, "template.txt: the prompt template has no {document}"),
-    "{document} {question} {x}": (1, "has a place {x}"),
+    "{document} {question} {x}": (1, "has an unknown place {x}"),
     None: (1, "There is no file"),
 }
 
@@ -152,7 +152,7 @@ def test_what_is_too_long_is_refused_with_the_remedy(winnow_run, no_weights):
 def test_what_is_too_long_loses_its_middle_if_asked_for(winnow_run, agnostic):
     code, out, err = winnow_run("run", "--document", "long.txt", *ASKED[2:], *agnostic, "--truncate", "middle")
     assert code == 0, err
-    assert f"of {len(LONG):,} characters the middle" in err
+    assert f"of its {len(LONG):,} characters are left out of the middle" in err
     assert 2048 - 2 - 4 <= json.loads(out)["prompt_tokens"] <= 2048 - 2
 
 

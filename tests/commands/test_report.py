@@ -50,7 +50,7 @@ def test_no_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], name
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
     assert main(["report", str(tmp_path / name), "--out", str(tmp_path / "out")]) == 1
-    assert "is no folder of a run" in capsys.readouterr().err
+    assert "is not the folder of a run" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -236,14 +236,14 @@ WRONG_USAGE = {
     "budget above the memory": ((*ASK_RUN, "--budget", "900000GiB"), "memory"),
     "budget of the full cache": ((*ASK_RUN, "--method", "full", "--budget", "64"), "budget"),
     "unknown method": ((*ASK_RUN, "--method", "snapkvv"), "did you mean 'snapkv'"),
-    "no method to compare": ((*ASK_RUN, "--compare", ","), "names no method"),
+    "no method to compare": ((*ASK_RUN, "--compare", ","), "has no method"),
     "unknown method to compare": ((*ASK_RUN, "--compare", "full,nothing"), "'nothing'"),
     "unknown parameter": ((*ASK_RUN, "--set", "windows=9"), "did you mean 'window'"),
     "parameter without value": ((*ASK_RUN, "--set", "window"), "window=16"),
     "parameter that is an option": ((*ASK_RUN, "--set", "budget=9"), "--budget"),
     "unknown device": ((*ASK_RUN, "--device", "tpu"), "'tpu'"),
     "unknown option": ((*ASK_RUN, "--fast"), "--fast"),
-    "a model without its option": ((*ASK_RUN, "model.gguf"), "A model is named behind --model"),
+    "a model without its option": ((*ASK_RUN, "model.gguf"), "Name a model with --model"),
     "chunk of zero": ((*ASK_RUN, "--chunk", "0"), "--chunk"),
     "folds of zero": ((*ASK_RUN, "--fold", "0"), "--fold"),
     "a method that cannot fold": ((*ASK_RUN, "--method", "snapkv+kivi", "--fold", "8"), "leave fold_every out"),
@@ -321,12 +321,12 @@ LINES = {
     "not JSON": ("{question", "not JSON"),
     "not an object": ("[1]", "not a JSON object"),
     "no question": ('{"answer": "x"}', "no question"),
-    "an empty question": ('{"question": " "}', '"question" must be a text'),
-    "a number as question": ('{"question": 3}', '"question" must be a text'),
-    "an empty answer": ('{"question": "Why?", "answer": " "}', '"answer" must be a text'),
-    "an empty answer of several": ('{"question": "Why?", "answers": ["x", ""]}', '"answers" must be a text'),
-    "a number among answers": ('{"question": "Why?", "answers": ["x", 3]}', '"answers" must be a text'),
-    "no answers": ('{"question": "Why?", "answers": []}', '"answers" must be a text'),
+    "an empty question": ('{"question": " "}', '"question" must be a non-empty text'),
+    "a number as question": ('{"question": 3}', '"question" must be a non-empty text'),
+    "an empty answer": ('{"question": "Why?", "answer": " "}', '"answer" must be a non-empty text'),
+    "an empty answer of several": ('{"question": "Why?", "answers": ["x", ""]}', '"answers" must be a non-empty text'),
+    "a number among answers": ('{"question": "Why?", "answers": ["x", 3]}', '"answers" must be a non-empty text'),
+    "no answers": ('{"question": "Why?", "answers": []}', '"answers" must be a non-empty text'),
     "a missing document": ('{"question": "Why?", "document": "nowhere.txt"}', "no file nowhere.txt"),
 }
 
@@ -344,7 +344,7 @@ def test_bad_lines_of_a_batch_are_named(winnow_run, no_weights, folder, case):
 
 def test_a_batch_without_documents_or_questions(winnow_run, no_weights, folder):
     code, _, err = winnow_run("run", "--batch", "questions.jsonl")
-    assert (code, "questions.jsonl, line 1: no document" in err) == (1, True)
+    assert (code, "questions.jsonl, line 1: there is no document" in err) == (1, True)
 
 
 def test_the_full_cache_can_be_compared_with_others_at_a_budget(winnow_run):
@@ -367,8 +367,8 @@ def test_methods_without_a_budget_need_none(winnow_run, folder):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (("--method", "snapkv@10%", "--budget", "20%", "--compare", "full"), "No method takes the budget 20%"),
-        (("--method", "snapkv@10%", "--budgets", "5%,20%", "--compare", "full,h2o@8"), "No method takes the budget 5%"),
+        (("--method", "snapkv@10%", "--budget", "20%", "--compare", "full"), "No method uses the budget 20%"),
+        (("--method", "snapkv@10%", "--budgets", "5%,20%", "--compare", "full,h2o@8"), "No method uses the budget 5%"),
         (("--method", "snapkv@10%", "--budget", "much", "--compare", "full"), "A budget is 128"),
     ],
 )

@@ -185,7 +185,7 @@ def test_wrong_usage_is_told_before_the_model_is_loaded(arguments, said, folder,
 def test_names_are_given_once(arguments, name, folder, winnow_run):
     code, out, err = winnow_run("serve", "--port", "0", *arguments)
     assert (code, out) == (2, "")
-    assert f"two models would be named {name}" in err
+    assert f"two models would have the name {name}" in err
 
 
 def test_a_file_that_is_no_context(folder, winnow_run, no_weights):

@@ -63,8 +63,8 @@ def chosen(scorer: Any = None, allocator: Allocator | None = None) -> int:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda scores: scores[:, :-1], r"Own gives scores \[2, 59\]; .* \[2, 60\]"),
-        (lambda scores: scores[None], r"Own gives scores \[1, 2, 60\]"),
+        (lambda scores: scores[:, :-1], r"Own gives scores of shape \[2, 59\]; .* \[2, 60\]"),
+        (lambda scores: scores[None], r"Own gives scores of shape \[1, 2, 60\]"),
         (lambda scores: scores.double(), "Own gives scores in float64; give them in float32"),
         (lambda scores: scores.bfloat16(), "Own gives scores in bfloat16"),
         (lambda scores: None, "Own gives a NoneType as scores"),
@@ -86,7 +86,7 @@ def test_an_order_of_another_form_is_the_second_stages() -> None:
         def refine(self, ranking: Any, slots: Tensor, view: LayerView) -> Tensor:
             return ranking.scores[:, 1:]
 
-    with pytest.raises(MethodError, match=r"Short gives scores \[2, 59\]"):
+    with pytest.raises(MethodError, match=r"Short gives scores of shape \[2, 59\]"):
         chosen(Short(base=Own()))
 
 
@@ -99,13 +99,13 @@ def test_nan_may_be_the_scorers() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda slots: slots + 1, "OwnHeads gives the heads of layer 0 42 slots together; it has 40"),
-        (lambda slots: slots - 1, "38 slots together"),
-        (lambda slots: torch.tensor([3, 37]), r"\[3, 37\] slots; a head takes 4 to 60"),
-        (lambda slots: torch.tensor([61, 8]), r"\[61, 8\] slots; a head takes 4 to 60"),
+        (lambda slots: slots + 1, "OwnHeads gives the heads of layer 0 42 slots in all; it has 40"),
+        (lambda slots: slots - 1, "38 slots in all"),
+        (lambda slots: torch.tensor([3, 37]), r"\[3, 37\] slots; give each 4 to 60"),
+        (lambda slots: torch.tensor([61, 8]), r"\[61, 8\] slots; give each 4 to 60"),
         (lambda slots: slots.float(), "slots of heads as float32 on cpu; give an int64 tensor on the CPU"),
         (lambda slots: slots.tolist(), "slots of heads as a list"),
-        (lambda slots: slots[:1], r"slots \[1\] of a layer of 2 heads; give \[2\]"),
+        (lambda slots: slots[:1], r"slots \[1\] for a layer of 2 heads; give \[2\]"),
     ],
 )
 def test_slots_that_are_not_the_layers_are_refused(change: Any, told: str) -> None:
@@ -121,9 +121,9 @@ def test_published_rounding_may_drift() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda totals: totals[:3], "OwnLayers gives totals of 3 layers; the model has 4"),
-        (lambda totals: [10 * total for total in totals], "OwnLayers gives layer 0 400 slots; it takes 8 to 120"),
-        (lambda totals: [total + 1 for total in totals], "all layers 164 slots together; the budget is 160"),
+        (lambda totals: totals[:3], "OwnLayers gives totals for 3 layers, but 4 are"),
+        (lambda totals: [10 * total for total in totals], "OwnLayers gives layer 0 400 slots; give it 8 to 120"),
+        (lambda totals: [total + 1 for total in totals], "all layers together 164 slots, but the budget is 160"),
     ],
 )
 def test_totals_that_are_not_the_budget_are_refused(change: Any, told: str) -> None:

@@ -59,7 +59,7 @@ def test_parts_of_every_kind_follow_others() -> None:
     assert made.allocator == FirstLayers()
     assert made.store == Packed(precision=TwoBits())
     assert winnow.method(str(made)) == made
-    with pytest.raises(MethodError, match="only follows a method"):
+    with pytest.raises(MethodError, match="must follow a method"):
         winnow.method("squared", 64)
     with pytest.raises(MethodError, match="do the same work"):
         winnow.method("snapkv+pyramid+firstlayers", 64)
@@ -195,13 +195,13 @@ class Worded(ValueNorm):
     ("name", "part", "message"),
     [
         *[(name, ValueNorm, "cannot be a name") for name in ("", "Value", "a+b", "a@b", "2a", "a b", "é", 3)],
-        *[(name, ValueNorm, "winnow's own") for name in ("snapkv", "ada", "cokv", "shapley", "full")],
-        ("mine", 3, "int is no part of a method"),
-        ("mine", dict, "dict is no part of a method"),
+        *[(name, ValueNorm, "method or part of winnow") for name in ("snapkv", "ada", "cokv", "shapley", "full")],
+        ("mine", 3, "int is not a part of a method"),
+        ("mine", dict, "dict is not a part of a method"),
         ("mine", Scorer, "cannot be made without arguments.*abstract"),
         ("mine", Needy, "cannot be made without arguments.*sinks"),
-        ("mine", Thawed, "no frozen dataclass"),
-        ("mine", Undecorated, "no frozen dataclass"),
+        ("mine", Thawed, "must be a frozen dataclass"),
+        ("mine", Undecorated, "must be a frozen dataclass"),
         ("mine", Listed(items=[1]), "cannot be hashed"),
         ("mine", Worded, "cannot be called 'budget'"),
     ],
@@ -214,7 +214,7 @@ def test_what_cannot_be_registered(name: Any, part: Any, message: str) -> None:
 
 
 def test_allocators_come_with_scorers_only() -> None:
-    with pytest.raises(MethodError, match="only a scorer comes with an allocator"):
+    with pytest.raises(MethodError, match="only a scorer can have an allocator"):
         winnow.register("mine", FirstLayers, allocator=Uniform())
 
 
@@ -259,7 +259,7 @@ def test_packages_are_not_loaded_for_other_methods(site) -> None:
     [
         ("fails", "fails_{}:Missing", "RuntimeError: broken"),
         ("elsewhere", "no_module_{}:Missing", "ModuleNotFoundError"),
-        ("number", "json:decoder", "module is no part of a method"),
+        ("number", "json:decoder", "module is not a part of a method"),
         ("snapkv", "json:decoder", "winnow has a method or part of this name"),
     ],
 )

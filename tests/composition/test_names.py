@@ -85,7 +85,7 @@ def test_text() -> None:
         ("snapkv(window=16)", {"window": 16}, MethodError, "given twice"),
         ("ada-pyramidkv+ada+ada", {}, MethodError, "keep one"),
         ("snapkv+uniform+pyramid", {}, MethodError, "keep one"),
-        ("knorm(paper, 2)", {}, MethodError, "1 arguments at most: rounding"),
+        ("knorm(paper, 2)", {}, MethodError, "at most 1 arguments: rounding"),
         ("snapkv", {"window": 2.5}, MethodError, "window must be a whole number"),
         ("snapkv", {"window": 65}, BudgetError, "use at least 65"),
         ("snapkv @ 32", {}, MethodError, "budget is given twice"),
@@ -193,7 +193,7 @@ def test_earlier_names_keep_working() -> None:
     assert method("h2o(normalise=true)+ada", 64) == method("h2o+ada", 64, normalise=True) == present
     assert "normalise" not in str(present)
     assert str(method("snapkv+shapley(alpha=3)", 64)) == str(method("snapkv+cokv(alpha=3)", 64))
-    with pytest.raises(MethodError, match="'normalise' is 'normalize' by its earlier name; keep one"):
+    with pytest.raises(MethodError, match="'normalise' is the earlier name of 'normalize'; keep one"):
         method("h2o(normalise=true, normalize=true)", 64)
-    with pytest.raises(MethodError, match="'shapley' only follows a method"):
+    with pytest.raises(MethodError, match="'shapley' must follow a method"):
         method("shapley", 64)

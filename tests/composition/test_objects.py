@@ -118,13 +118,13 @@ def test_everything_is_kept_without_a_budget() -> None:
 @pytest.mark.parametrize(
     ("given", "others", "error", "message"),
     [
-        (ValueNorm, {}, MethodError, r"ValueNorm is not a Scorer; .*with parentheses: ValueNorm\(\)"),
+        (ValueNorm, {}, MethodError, r"ValueNorm is not a Scorer object; .*with parentheses: ValueNorm\(\)"),
         (Ada(), {}, MethodError, "Ada is not a Scorer"),
         (ValueNorm(), {"allocator": SnapKV()}, MethodError, "SnapKV is not an Allocator"),
         (ValueNorm(), {"allocator": Ada}, MethodError, r"with parentheses: Ada\(\)"),
         (ValueNorm(), {"store": "bits(4)"}, MethodError, "str is not a Store"),
         (SnapKV(), {"allocator": Ada(across=HeadUnion())}, MethodError, r"put it around: HeadUnion\(across=Ada\("),
-        (ValueNorm(), {"sinks": 3}, UnknownParameter, "set sinks where it is made"),
+        (ValueNorm(), {"sinks": 3}, UnknownParameter, "set sinks when you make it"),
         ("snapkv", {"allocator": Ada()}, MethodError, r"is a name: .*snapkv\+ada\+bits"),
         ("snapkv", {"store": Bits()}, MethodError, "is a name"),
     ],

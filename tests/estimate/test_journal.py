@@ -42,7 +42,7 @@ class TestJournal:
     def test_another_configuration_is_refused_by_name(self, tmp_path):
         path = tmp_path / "j.jsonl"
         Journal.open(path, {"seed": 0, "model": "m"})
-        with pytest.raises(JournalError, match=r"different in seed \(there 0, now 1\):"):
+        with pytest.raises(JournalError, match=r"differs in seed \(there 0, now 1\):"):
             Journal.open(path, {"seed": 1, "model": "m"})
 
     def test_damage_and_foreign_files_are_errors(self, tmp_path):
@@ -119,7 +119,7 @@ def test_another_configuration_is_refused_and_named(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     written(path)
     before = path.read_bytes()
-    with pytest.raises(JournalError, match=r"different in seed \(there 1, now 2\)"):
+    with pytest.raises(JournalError, match=r"differs in seed \(there 1, now 2\)"):
         Journal.open(path, {**CONFIG, "seed": 2})
     assert path.read_bytes() == before
 
@@ -134,7 +134,7 @@ def test_what_is_no_journal_is_left_alone(tmp_path: Path, content: str) -> None:
         with pytest.raises(JournalError):
             Journal.open(path, CONFIG)
     assert path.read_text() == content
-    with pytest.raises(JournalError, match="not there"):
+    with pytest.raises(JournalError, match="does not exist"):
         Journal.existing(tmp_path / "b.jsonl")
 
 
@@ -150,7 +150,7 @@ def test_every_record_is_on_the_disk_before_append_returns(tmp_path: Path, monke
 
 def test_a_configuration_that_nobody_could_read_again_is_refused(tmp_path: Path) -> None:
     """Bytes of a command line that are not UTF-8; all work would be lost with the next opening."""
-    with pytest.raises(JournalError, match="a configuration that nobody could read again, half a surrogate pair"):
+    with pytest.raises(JournalError, match="a configuration that could not be read again, half a surrogate pair"):
         Journal.open(tmp_path / "a.jsonl", {"text": "caf\udce9"})
     assert not (tmp_path / "a.jsonl").exists()
 

@@ -145,7 +145,7 @@ def test_equal_records_of_the_same_work_count_once_and_others_are_refused(path: 
         "answers": {"right": {"16 @ 64": [True], "4 @ 64": [True]}},
     }[name]
     path.write_bytes(b"".join([*lines, crafted(path, {**record_of(lines[1]), **other})]))
-    with pytest.raises(JournalError, match=rf"line {len(lines) + 1}: .* has another result here than in line 2"):
+    with pytest.raises(JournalError, match=rf"line {len(lines) + 1}: the result of .* differs from that in line 2"):
         Journal.open(path, CONFIG).read(kind)
 
 
@@ -257,7 +257,7 @@ def test_a_first_line_that_says_something_else_is_refused(path: Path, header: di
 def test_numbers_that_are_not_finite_are_not_written(path: Path) -> None:
     journal = Journal.open(path, CONFIG)
     before = path.read_bytes()
-    with pytest.raises(JournalError, match="a result that nobody could read again, NaN"):
+    with pytest.raises(JournalError, match="a result that could not be read again, NaN"):
         journal.append({"scores": [[float("nan")]]})
     assert path.read_bytes() == before
     assert journal.records() == ()

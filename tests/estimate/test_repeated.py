@@ -46,6 +46,11 @@ def test_what_does_not_fit_is_refused_or_cut(model) -> None:
     assert tokens_that_fit(None, 1000, WORDS, KVzip()) == tokens_that_fit(10_000, 1000, WORDS, KVzip()) == 1000
 
 
+def test_what_fits_is_repeated_at_once() -> None:
+    most = tokens_that_fit(512, 1000, WORDS, KVzip())
+    assert 512 - 2 <= 2 * most + WORDS.around <= 512
+
+
 def test_layers_of_different_heads_have_no_table() -> None:
     uneven = build("llama", num_hidden_layers=2)
     uneven.set_attn_implementation("winnow")

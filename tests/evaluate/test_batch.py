@@ -14,10 +14,10 @@ import winnow
 from support.families import build, prompt
 from support.small_caches import made
 from winnow.evaluate.answering import read_with_question
-from winnow.evaluate.batch import Row, decode_batch
+from winnow.evaluate.batch import AnswerStart, decode_batch
 from winnow.evaluate.decoding import decode, prefill
 from winnow.evaluate.open_rows import OpenRows
-from winnow.evaluate.shared import dense_prompt
+from winnow.evaluate.shared import DenseReader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS = ("red", "old", "slow", "blue", "green")
@@ -29,11 +29,11 @@ def test_models_with_sliding_layers_are_evaluated_one_by_one():
     ids = prompt(length=60)
     method = winnow.method("adakv", 12, window=4)
     own = read_with_question(model, method, ids)
-    dense = dense_prompt(model, ids, [method])
+    dense = DenseReader(model, [method]).read(ids)
     ours = dense.compress(method).cache
     assert not ours.is_attention_alone()
     expected = list(decode(model, own.cache, own.logits, 8, frozenset()))
-    assert decode_batch(model, [Row(ours, dense.logits)], 8, frozenset())[0].tokens == expected
+    assert decode_batch(model, [AnswerStart(ours, dense.logits)], 8, frozenset())[0].tokens == expected
 
 
 def test_rows_of_several_lengths_decode_what_generate_does():
@@ -41,7 +41,7 @@ def test_rows_of_several_lengths_decode_what_generate_does():
     model = made()
     prompts = [prompt(length=length, seed=length) for length in (20, 31)]
     caches = [winnow.CompressedCache(model, "full") for _ in prompts]
-    rows = [Row(cache, prefill(model, ids, cache)) for ids, cache in zip(prompts, caches, strict=True)]
+    rows = [AnswerStart(cache, prefill(model, ids, cache)) for ids, cache in zip(prompts, caches, strict=True)]
     for ids, decoded in zip(prompts, decode_batch(model, rows, 24, frozenset()), strict=True):
         expected = model.generate(ids, max_new_tokens=24, do_sample=False, eos_token_id=-1, pad_token_id=0)
         assert decoded.tokens == expected[0, ids.shape[1] :].tolist()
@@ -50,10 +50,10 @@ def test_rows_of_several_lengths_decode_what_generate_does():
 def test_rows_that_ended_leave_the_batch(model, tokenizer):
     ids = [tokenizer(f"The {word} boat sails along the coast. " * 6, return_tensors="pt").input_ids for word in WORDS]
     method = winnow.method("adakv @ 12")
-    dense = [dense_prompt(model, prompt, [method]) for prompt in ids]
+    dense = [DenseReader(model, [method]).read(prompt) for prompt in ids]
 
-    def rows() -> list[Row]:
-        return [Row(each.compress(method).cache, each.logits) for each in dense]
+    def rows() -> list[AnswerStart]:
+        return [AnswerStart(each.compress(method).cache, each.logits) for each in dense]
 
     free = [decode_batch(model, [row], 12, frozenset())[0].tokens for row in rows()]
     # Stop tokens that end rows at different steps.

@@ -13,7 +13,7 @@ from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.comparing import document_by, prefilled_by
 from winnow.evaluate.decoding import decode
 from winnow.evaluate.prompts import document_tokens
-from winnow.evaluate.shared import dense_prompt, queries_of
+from winnow.evaluate.shared import DenseReader, queries_of
 
 METHODS = [
     (winnow.method(name), fold)
@@ -41,7 +41,7 @@ def outcome(model, tokenizer, prefilled):
 @pytest.mark.parametrize("compared", [METHODS, FEW], ids=["all queries", "few queries"])
 def test_prompts_are_answered_as_if_each_method_had_read_them(model, source, chunk_size, compared):
     prompt = encoded(source)
-    dense = dense_prompt(model, prompt, [each for each, _ in compared], chunk_size, fold_every=12)
+    dense = DenseReader(model, [each for each, _ in compared], chunk_size, fold_every=12).read(prompt)
     for method, fold in compared:
         shared = prefilled_by(dense, method, prompt, fold)
         own = read_with_question(model, method, prompt, chunk_size, fold)
@@ -51,7 +51,7 @@ def test_prompts_are_answered_as_if_each_method_had_read_them(model, source, chu
 def test_documents_are_answered_as_if_each_method_had_read_them(model, source):
     prompt = encoded(source)
     tokens = prompt[:, : document_tokens(source.tokenizer, DOCUMENT.text, [prompt])]
-    dense = dense_prompt(model, tokens, [each for each, _ in METHODS], fold_every=12)
+    dense = DenseReader(model, [each for each, _ in METHODS], fold_every=12).read(tokens)
     for method, fold in METHODS:
         shared, own = document_by(dense, method, tokens, fold), compress_document(model, method, tokens, None, fold)
         for index in (0, 1):
@@ -63,7 +63,7 @@ def test_documents_are_answered_as_if_each_method_had_read_them(model, source):
 def test_what_is_remembered_counts_for_every_method(model, source):
     prompt = encoded(source)
     methods = [winnow.method("h2o", budget) for budget in (16, 32)]
-    dense = dense_prompt(model, prompt, methods)
+    dense = DenseReader(model, methods).read(prompt)
     prefilled = [prefilled_by(dense, each, prompt) for each in methods]
     assert prefilled[0].remembered_seconds == 0 < prefilled[1].remembered_seconds
     for each in prefilled:
@@ -78,10 +78,11 @@ def test_only_the_queries_that_the_methods_look_at_wait(model, source):
     few, many = [winnow.method(name, 16) for name in ("snapkv", "tova")], [winnow.method("h2o", 16)]
     assert {queries_of(each, length, None) for each in few} == {1, few[0].scorer.window}
     assert queries_of(many[0], length, None) == length
-    layers = len(dense_prompt(model, prompt, few)._cache.layers)
+    layers = len(DenseReader(model, few).read(prompt)._cache.layers)
     query_bytes = model.config.num_attention_heads * model.config.head_dim * 4
     held = {
-        len(methods): dense_prompt(model, prompt, methods)._cache.stats().held_bytes for methods in (few, [*few, *many])
+        len(methods): DenseReader(model, methods).read(prompt)._cache.stats().held_bytes
+        for methods in (few, [*few, *many])
     }
     assert held[3] - held[2] == layers * query_bytes * (length - few[0].scorer.window)
 
@@ -90,11 +91,11 @@ def test_queries_wait_for_folds_to_come(model, source):
     """A prompt within the budget is not ranked yet: what folds look at later is more than its compression does."""
     method, prompt = winnow.method("expectedattention", 10), encoded(source)[:, :20]
     assert queries_of(method, 20, fold_every=32) == 20
-    prefilled_by(dense_prompt(model, prompt, [method], fold_every=32), method, prompt, 32)
+    prefilled_by(DenseReader(model, [method], fold_every=32).read(prompt), method, prompt, 32)
 
 
 def test_a_method_that_looks_at_more_queries_than_wait_is_refused(model, source):
-    dense = dense_prompt(model, encoded(source), [winnow.method("snapkv", 16)])
+    dense = DenseReader(model, [winnow.method("snapkv", 16)]).read(encoded(source))
     for name in ("h2o@16", "snapkv(window=12)@16"):
         with pytest.raises(CacheError, match="waiting_queries"):
             dense.compress(winnow.method(name))
@@ -106,7 +107,7 @@ def test_layers_of_every_kind_are_shared(family):
     model.set_attn_implementation("winnow")
     ids, methods = prompt(length=60), [winnow.method(name) for name in ("snapkv@20", "tova@30%", "adakv@1MiB", "full")]
     check_shapes(model, methods, [60])
-    dense = dense_prompt(model, ids, methods, fold_every=4)
+    dense = DenseReader(model, methods, fold_every=4).read(ids)
     for method in methods:
         fold = None if method.full or method.budget.unit == "bytes" else 4
         both = prefilled_by(dense, method, ids, fold), read_with_question(model, method, ids, None, fold)

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from support.families import build, prompt, sharpen
 from winnow import CompressedCache, compress
-from winnow.evaluate.batch import Row
+from winnow.evaluate.batch import AnswerStart
 from winnow.evaluate.decoding import decode, prefill
 from winnow.evaluate.likelihood import log_probabilities
 
@@ -67,6 +67,6 @@ def test_a_question_behind_a_context(model: PreTrainedModel, logits: torch.Tenso
 
 def test_a_continuation(model: PreTrainedModel, logits: torch.Tensor) -> None:
     ids, past = prompt(length=N + TURN), CompressedCache(model, "full")
-    start = Row(past, prefill(model, ids[:, :N], past))
+    start = AnswerStart(past, prefill(model, ids[:, :N], past))
     found = log_probabilities(model, start, ids[0, N:])
     assert_close(found, logits[N - 1 : -1].log_softmax(-1))

@@ -156,6 +156,44 @@ def test_folding_reaches_the_cache(ask):
     assert folded.stats.used_bytes < grown.stats.used_bytes
 
 
+@pytest.mark.parametrize("aware", [True, False])
+@pytest.mark.parametrize("method", ["adakv @ 24", "kvzip @ 50%"])
+def test_chunks_of_the_settings_are_those_of_chunk_size(model, ask, monkeypatch, aware, method):
+    settings, forward = {"method": method, "question_aware": aware, "max_new_tokens": 6}, model.forward
+    passes: list[int] = []
+
+    def watched(*given, **named):
+        passes.append(named["input_ids"].shape[1])
+        return forward(*given, **named)
+
+    monkeypatch.setattr(model, "forward", watched)
+
+    def asked(**more):
+        passes.clear()
+        return ask(ASKED, **settings, **more), passes.copy()
+
+    expected, found = asked(chunk_size=50), asked(generation_config=GenerationConfig(prefill_chunk_size=50))
+    assert all(map(same, found[0], expected[0]))
+    assert found[1] == expected[1]
+    other = asked(chunk_size=50, generation_config=GenerationConfig(prefill_chunk_size=20))
+    assert other[1] == expected[1]
+    with pytest.raises(PromptError, match="prefill_chunk_size is 0; give"):
+        asked(generation_config=GenerationConfig(prefill_chunk_size=0))
+
+
+def test_chunks_of_the_model_are_set_aside(model, ask, monkeypatch):
+    expected, own = ask(ASKED, max_new_tokens=6), copy.deepcopy(model.generation_config)
+    own.update(prefill_chunk_size=50)
+    monkeypatch.setattr(model, "generation_config", own)
+    assert all(map(same, ask(ASKED, max_new_tokens=6), expected))
+
+
+def test_candidates_make_no_chunks(ask):
+    settings = {"prompt_lookup_num_tokens": 3, "max_new_tokens": 6}
+    expected = ask(generation_config=GenerationConfig(**settings))
+    assert same(ask(generation_config=GenerationConfig(**settings, prefill_chunk_size=50)), expected)
+
+
 def test_max_length_counts_the_prompt(ask, model, monkeypatch):
     length = ask(max_new_tokens=1).prompt_tokens
     for limit in (GenerationConfig(max_length=length + 3), GenerationConfig(max_length=length + 9, max_new_tokens=3)):
@@ -258,7 +296,7 @@ def test_candidates_need_a_prompt_that_is_read_in_one_pass(model, ask, monkeypat
 
 def test_adapters_that_put_tokens_before_the_prompt_are_refused(model, ask, monkeypatch):
     monkeypatch.setattr(model, "active_peft_config", SimpleNamespace(is_prompt_learning=True), raising=False)
-    with pytest.raises(winnow.ModelError, match="prompt learning"):
+    with pytest.raises(winnow.ModelError, match="prompt-learning"):
         ask()
 
 
@@ -293,7 +331,7 @@ def test_the_models_own_attention_is_put_back(model, ask, monkeypatch):
 
 @pytest.mark.usefixtures("no_forward")
 def test_a_tokenizer_in_the_place_of_the_model_is_told(model, tokenizer):
-    with pytest.raises(TypeError, match="the other way round"):
+    with pytest.raises(TypeError, match="takes the model first and its tokenizer second"):
         winnow.generate(tokenizer, model, DOCUMENT.text, "Who?")
 
 

@@ -1,12 +1,17 @@
-"""Tokens of continuations."""
+"""Tokens of continuations, and how likely they are."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from winnow.evaluate.likelihood import continuation_tokens
+import winnow
+from support.families import STARTING_ANEW, build, prompt
+from winnow.evaluate.batch import AnswerStart
+from winnow.evaluate.likelihood import continuation_tokens, log_probabilities
+from winnow.evaluate.shared import DenseReader
 
 LETTERS = [chr(code) for code in range(ord("A"), ord("z") + 1) if chr(code).isalpha()]
 
@@ -59,3 +64,17 @@ def test_a_text_that_grows_together_with_the_words_before_it_keeps_its_beginning
     assert tokens(joined, ")A") == [")", "A"]
     both = tokenizer_of([(":", "\n"), ("\n", "\n")])
     assert tokens(both, "\nA") == ["\n", "A"]
+
+
+@pytest.mark.parametrize("family", ["llama", *STARTING_ANEW])
+def test_probabilities_are_those_of_a_plain_pass(family: str) -> None:
+    """In models, too, that go on from their states token by token only."""
+    model = build(family, **STARTING_ANEW.get(family, {}))
+    model.set_attn_implementation("winnow")
+    ids, continuation = prompt(length=40), torch.tensor([5, 6, 7, 8])
+    dense = DenseReader(model, [winnow.method("full")]).read(ids)
+    start = AnswerStart(dense.compress(winnow.method("full")).cache, dense.logits)
+    found = log_probabilities(model, start, continuation)
+    with torch.no_grad():
+        expected = model(torch.cat([ids, continuation[None]], dim=1)).logits[0, -5:-1].log_softmax(-1)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

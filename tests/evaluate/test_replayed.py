@@ -12,7 +12,7 @@ from winnow.errors import MethodError, PromptError
 from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
 from winnow.evaluate.prompts import document_tokens
 from winnow.evaluate.runner import evaluate, grid
-from winnow.evaluate.shared import SharedPrefill, dense_prompt
+from winnow.evaluate.shared import DenseReader
 from winnow.tasks.prompt_style import PromptStyle
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -42,7 +42,7 @@ def replays(monkeypatch):
 
 def test_a_prompt_is_repeated_once_for_every_scorer(model, source, replays):
     prompt, words = encoded(source), source.tokenizer
-    dense = dense_prompt(model, prompt, METHODS, words=words)
+    dense = DenseReader(model, METHODS, words=words).read(prompt)
     made = [dense.compress(method) for method in METHODS]
     assert replays == [METHODS[0].scorer, METHODS[2].scorer]
     for method, each in zip(METHODS, made, strict=True):
@@ -59,7 +59,7 @@ def test_a_prompt_is_repeated_once_for_every_scorer(model, source, replays):
 
 def test_a_replay_counts_once_for_every_method(model, source):
     prompt = encoded(source)[:, :60]
-    dense = dense_prompt(model, prompt, METHODS[:2], words=source.tokenizer)
+    dense = DenseReader(model, METHODS[:2], words=source.tokenizer).read(prompt)
     dense.compress(METHODS[0])
     dense._replayed = {key: each._replace(seconds=1000.0) for key, each in dense._replayed.items()}
     assert 1000 < dense.compress(METHODS[1]).seconds < 2000
@@ -67,7 +67,7 @@ def test_a_replay_counts_once_for_every_method(model, source):
 
 def test_prompts_that_begin_alike_share_their_prefill(model, source):
     prompts = [encoded(source, index) for index in range(2)]
-    shared = SharedPrefill(model, prompts, METHODS[:1], words=source.tokenizer)
+    shared = DenseReader(model, METHODS[:1], words=source.tokenizer).read_start(prompts)
     for prompt in prompts:
         own = read_with_question(model, METHODS[0], prompt, words=source.tokenizer)
         assert kept(shared.dense(prompt).compress(METHODS[0]).cache) == kept(own.cache)
@@ -99,7 +99,7 @@ def test_trials_may_have_a_prompt_repeated(model, source):
 
 
 def test_without_words_nothing_is_repeated(model, source):
-    dense = dense_prompt(model, encoded(source), METHODS)
+    dense = DenseReader(model, METHODS).read(encoded(source))
     assert dense.compress(METHODS[3]).cache
     with pytest.raises(MethodError, match="tokenizer"):
         dense.compress(METHODS[0])

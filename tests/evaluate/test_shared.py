@@ -14,7 +14,7 @@ from winnow.evaluate import rankings
 from winnow.evaluate.answering import read_with_question
 from winnow.evaluate.prompts import common_start
 from winnow.evaluate.rankings import RememberedRankings
-from winnow.evaluate.shared import SharedPrefill, dense_prompt
+from winnow.evaluate.shared import DenseReader
 from winnow.score import H2O
 
 METHODS = [
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_a_shared_prefill_keeps_what_an_own_one_keeps(model, source, name):
     prompts = [encoded(source, index) for index in range(3)]
     methods = [winnow.method(name, budget) for budget in (16, 40)]
-    dense = SharedPrefill(model, prompts, methods).dense(prompts[1])
+    dense = DenseReader(model, methods).read_start(prompts).dense(prompts[1])
     for method in methods:
         own = read_with_question(model, method, prompts[1])
         ours = dense.compress(method).cache
@@ -50,14 +50,14 @@ def test_a_shared_prefill_keeps_what_an_own_one_keeps(model, source, name):
 def test_prompts_are_shared_up_to_the_question(model, source):
     prompts = [encoded(source, index) for index in range(2)]
     methods = [winnow.method("full")]
-    shared = SharedPrefill(model, prompts, methods)
+    shared = DenseReader(model, methods).read_start(prompts)
     assert shared.start == common_start(prompts) > 150
-    assert SharedPrefill(model, prompts[:1], methods).start == prompts[0].shape[1] - 1
+    assert DenseReader(model, methods).read_start(prompts[:1]).start == prompts[0].shape[1] - 1
 
 
 def test_remembered_scoring_still_counts_as_time_spent(model, source):
     methods = [winnow.method("h2o", budget) for budget in (16, 32)]
-    dense = dense_prompt(model, encoded(source), methods)
+    dense = DenseReader(model, methods).read(encoded(source))
     first, second = (dense.compress(method).seconds for method in methods)
     assert second > first / 4
 
@@ -73,7 +73,7 @@ def test_remembered_seconds_are_those_of_all_layers(monkeypatch):
 
 
 def test_the_shared_start_counts_for_every_prompt(model, source):
-    shared = SharedPrefill(model, [encoded(source, index) for index in range(2)], [winnow.method("full")])
+    shared = DenseReader(model, [winnow.method("full")]).read_start([encoded(source, index) for index in range(2)])
     shared._start.seconds = 1000.0
     for index in range(2):
         assert 1000 < shared.dense(encoded(source, index)).seconds < 2000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 import torch
@@ -15,8 +16,9 @@ from winnow.evaluate import shared_start as module
 from winnow.evaluate.answering import read_on, read_with_question
 from winnow.evaluate.decoding import decode
 from winnow.evaluate.layer_steps import layers_watched
-from winnow.evaluate.shared import SharedPrefill
-from winnow.evaluate.shared_start import is_worth_sharing, shared_start, start_of
+from winnow.evaluate.prompt_bytes import prompt_bytes
+from winnow.evaluate.shared import DenseReader
+from winnow.evaluate.shared_start import is_worth_sharing, queries_alone, shared_start, start_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ASKED = [question.text for question in DOCUMENT.questions[:3]]
@@ -91,9 +93,9 @@ def test_models_that_do_not_read_in_pieces_share_nothing(family, options):
     model.set_attn_implementation("winnow")
     ids = prompt(length=70)
     prompts = [ids, torch.cat([ids[:, :60], prompt(length=8, seed=2)], dim=1)]
-    assert not is_worth_sharing(model, prompts)
+    assert not is_worth_sharing(model, prompts, lambda tokens: 0)
     method = winnow.method("adakv", 12, window=4)
-    shared = SharedPrefill(model, prompts, [method])
+    shared = DenseReader(model, [method]).read_start(prompts)
     assert shared.start == 0
     for each in prompts:
         dense, own = shared.dense(each), read_with_question(model, method, each)
@@ -129,6 +131,12 @@ def test_the_time_of_the_start_counts_for_every_answer(model, source):
     assert all(1000 < read_on(model, start, each).seconds < 2000 for each in prompts)
 
 
+def test_the_time_of_the_start_is_that_of_reading_it(model, source, monkeypatch):
+    ticks = count()
+    monkeypatch.setattr(module, "clock", lambda model: float(next(ticks)))
+    assert shared_start(model, [encoded(source, index) for index in range(2)], winnow.method("full")).seconds == 1
+
+
 def test_where_memory_has_no_room_every_prompt_is_read(model, tokenizer, tokens_read, monkeypatch):
     def asked() -> list[winnow.Answer]:
         return winnow.generate(model, tokenizer, DOCUMENT.text, ASKED, method="adakv @ 24", max_new_tokens=1)
@@ -137,6 +145,48 @@ def test_where_memory_has_no_room_every_prompt_is_read(model, tokenizer, tokens_
     monkeypatch.setattr(module, "free_memory", lambda model: 0)
     assert [each.text for each in asked()] == [each.text for each in expected]
     assert tokens_read(asked) == sum(each.prompt_tokens for each in expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "fold_every"),
+    [
+        ("full", None),
+        ("snapkv @ 24", None),
+        ("snapkv @ 24", 64),
+        ("snapkv+cake @ 24", None),
+        ("expectedattention @ 24", None),
+        ("h2o @ 24", None),
+        ("h2o @ 24", 64),
+    ],
+)
+@pytest.mark.parametrize("family", ["qwen2", "gemma2", "falcon_h1"])
+def test_start_and_fork_hold_what_is_counted(family, name, fold_every):
+    model, method = build(family), winnow.method(name)
+    model.set_attn_implementation("winnow")
+    ids = prompt(length=400)
+    start = shared_start(model, [ids, ids], method, fold_every=fold_every)
+    cache = start.fork(ids)
+    parts = [(layer.tail, layer.arriving) for layer in cache.compressed_layers()]
+    held = sum(tail.keys.nbytes + tail.values.nbytes + arriving.nbytes() for tail, arriving in parts)
+    held += cache._bytes_of_stock_layers()
+    counted = prompt_bytes(model).dense(start.tokens, queries_alone(method, start.tokens, fold_every))
+    assert counted <= held <= 1.05 * counted  # which tokens are no padding, and what queries paid (h2o)
+
+
+def test_queries_that_wait_take_memory_too(model, tokenizer, tokens_read, monkeypatch):
+    """A method that looks at all queries needs several times as much as one that looks at the last few."""
+    lengths = [winnow.generate(model, tokenizer, DOCUMENT.text, each, max_new_tokens=1).prompt_tokens for each in ASKED]
+    dense = 2 * prompt_bytes(model).dense(max(lengths), 64)
+    monkeypatch.setattr(module, "free_memory", lambda model: 2 * dense)
+
+    def asked(method: str) -> float:
+        return tokens_read(
+            lambda: winnow.generate(model, tokenizer, DOCUMENT.text, ASKED, method=method, max_new_tokens=1)
+        )
+
+    for method in ("snapkv @ 24", "h2o @ 24"):
+        assert asked(method) < sum(lengths)
+    assert asked("expectedattention @ 24") == sum(lengths)
 
 
 def test_candidates_come_of_a_prompt_that_is_read_in_one_pass(model, tokenizer, tokens_read):
@@ -154,12 +204,16 @@ def test_half_of_the_longest_prompt_must_be_shared_and_fit_twice(model, monkeypa
     first, ids = prompt(length=40), prompt(length=40, seed=2)
     alike = [first, torch.cat([first[:, :20], ids[:, :9]], dim=1)]
     assert start_of(model, alike) == 20
-    assert is_worth_sharing(model, alike)
-    assert not is_worth_sharing(model, alike[:1])
-    assert not is_worth_sharing(model, [first, torch.cat([first[:, :19], ids[:, :9]], dim=1)])
-    needed = 2 * 40 * module.token_bytes(model)
+
+    def worth(prompts: list[torch.Tensor]) -> bool:
+        return is_worth_sharing(model, prompts, lambda tokens: tokens // 5)
+
+    assert worth(alike)
+    assert not worth(alike[:1])
+    assert not worth([first, torch.cat([first[:, :19], ids[:, :9]], dim=1)])
+    needed = 2 * prompt_bytes(model).dense(40, 8)
     for free, room in ((2 * needed, True), (2 * needed - 2, False), (None, True)):
         monkeypatch.setattr(module, "free_memory", lambda model, free=free: free)
-        assert is_worth_sharing(model, alike) == room
+        assert worth(alike) == room
     # A token is left of each, whose logits begin its answer.
     assert start_of(model, [first, first]) == 39

@@ -94,7 +94,7 @@ def test_other_files(tmp_path: Path) -> None:
     with pytest.raises(HeadScoresError, match="There is no file"):
         QueryCenters.load(tmp_path / "none.safetensors")
     (tmp_path / "text.safetensors").write_text("no tensors")
-    with pytest.raises(HeadScoresError, match="no readable file"):
+    with pytest.raises(HeadScoresError, match="damaged, or not a file"):
         QueryCenters.load(tmp_path / "text.safetensors")
     safetensors.torch.save_file(
         {"mean": torch.ones(1)}, tmp_path / "m.safetensors", metadata={HEADER: '{"version": 1}'}

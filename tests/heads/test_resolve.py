@@ -42,7 +42,7 @@ def test_scores_are_needed_and_must_fit() -> None:
     with pytest.raises(MethodError, match="CoKV needs head scores"):
         winnow.CompressedCache(MODEL, winnow.method("snapkv+shapley", 64))
     wrong = winnow.method("cokv", 64, scores=random_scores((3, 2), "cokv"))
-    with pytest.raises(MethodError, match="3 layers with 2 KV heads, the model 2 compressed layers with 2 KV heads"):
+    with pytest.raises(MethodError, match="3 layers with 2 KV heads, but the model has 2 compressed layers"):
         winnow.CompressedCache(MODEL, wrong)
     per_query = HeadScores(torch.rand(2, 4) + 0.1, "headkv-r", heads="query")
     with pytest.raises(MethodError, match=r"average its groups with scores.grouped\(2\)"):
@@ -54,7 +54,7 @@ def test_scores_are_needed_and_must_fit() -> None:
 
 def test_grouping_is_advised_only_for_scores_of_query_heads() -> None:
     per_kv_head = HeadScores(torch.rand(2, 4) + 0.1, "headkv-r", heads="kv")
-    with pytest.raises(MethodError, match="4 KV heads, the model 2 compressed layers with 2 KV heads; give scores of"):
+    with pytest.raises(MethodError, match="KV heads, but the model has 2 compressed layers with 2 KV heads; give"):
         check_shape(per_kv_head, (2, 2))
 
 
@@ -89,7 +89,7 @@ def test_scores_of_another_model_are_pointed_out() -> None:
     named = build("llama", num_hidden_layers=2)
     named.set_attn_implementation("winnow")
     named.config.name_or_path = "somewhere/Mistral-7B"
-    with pytest.warns(UserWarning, match=r"those of meta-llama/Llama-3-8B, the model is somewhere/Mistral-7B"):
+    with pytest.warns(UserWarning, match=r"for meta-llama/Llama-3-8B, but the model is somewhere/Mistral-7B"):
         winnow.CompressedCache(named, winnow.method("cokv", 64, scores=scores))
     named.config.name_or_path = "copies/llama-3-8b/"
     with warnings.catch_warnings():
@@ -102,7 +102,7 @@ def test_bits_by_head_need_scores_of_the_model(packed_model: Any, name: str) -> 
     chosen = winnow.method(name, None if name.startswith("full") else 60)
     with pytest.raises(MethodError, match=r"need head scores.*scores=FILE.*winnow heads cokv.*bits\(4\)"):
         CompressedCache(packed_model, chosen)
-    with pytest.raises(MethodError, match=r"3 layers with 4 KV heads, the model 3 compressed layers with 2 KV heads"):
+    with pytest.raises(MethodError, match=r"3 layers with 4 KV heads, but the model has 3 compressed layers"):
         CompressedCache(packed_model, ready(name, 60 if "snapkv" in name else None, (3, 4)))
     CompressedCache(packed_model, ready(name, 60 if "snapkv" in name else None, (LAYERS, HEADS)))
 
@@ -166,7 +166,7 @@ def test_where_there_are_no_scores_the_callers_text_says_so(kind: str, model: st
 
 
 def test_shipped_scores_of_another_shape_are_refused() -> None:
-    with pytest.raises(MethodError, match="4 layers with 4 KV heads, the model 3 compressed layers with 4 KV heads"):
+    with pytest.raises(MethodError, match="4 layers with 4 KV heads, but the model has 3 compressed layers"):
         scores_of_model(None, "cokv", str(MODEL_PATH), (4,) * 3, "none")
 
 
@@ -186,7 +186,7 @@ def test_only_scores_of_another_model_warn(named: str, model: str, warned: bool)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         assert scores_of_model(scores, "cokv", model, (2, 2), "none") is scores
-    assert [str(each.message) for each in seen] == [f"The head scores are those of {named}, the model is {model}."][
+    assert [str(each.message) for each in seen] == [f"The head scores are for {named}, but the model is {model}."][
         : int(warned)
     ]
 
@@ -194,12 +194,12 @@ def test_only_scores_of_another_model_warn(named: str, model: str, warned: bool)
 @pytest.mark.parametrize(
     ("shape", "heads", "of_model", "says"),
     [
-        ((3, 2), "kv", (2, 2), r"3 layers with 2 KV heads, the model 2 compressed layers with 2 KV heads; give scores"),
+        ((3, 2), "kv", (2, 2), r"3 layers with 2 KV heads, but the model has 2 compressed layers with 2"),
         ((2, 2), "query", (2, 2), r"2 layers with 2 query heads, .*average its groups with scores.grouped\(2\)"),
         ((2, 4), "query", (2, 2), r"average its groups with scores.grouped\(2\)"),
         ((2, 3), "query", (2, 2), "give scores of this model"),
         ((3, 4), "query", (2, 2), "give scores of this model"),
-        ((2, 4), "kv", (2, 4), "the model 2 compressed layers with 2 or 4 KV heads; give scores of this model"),
+        ((2, 4), "kv", (2, 4), "the model has 2 compressed layers with 2 or 4 KV heads; give scores of this model"),
     ],
 )
 def test_scores_of_another_shape_name_both_and_a_remedy(

@@ -93,7 +93,7 @@ def own_file(path: Path, header: object, name: str = "scores", values: torch.Ten
 @pytest.mark.parametrize(
     ("header", "options", "says"),
     [
-        ({"version": 2, "method": "cokv"}, {}, "format version 2, this Winnow reads version 1"),
+        ({"version": 2, "method": "cokv"}, {}, "format version 2, but this Winnow reads version 1"),
         ({"method": "cokv"}, {}, "format version None"),
         ({"version": 1}, {}, "header names no method"),
         ("{", {}, "header: not JSON"),
@@ -160,9 +160,9 @@ def test_numbers_of_types_that_no_table_has(tmp_path, dtype):
 
 def test_what_could_not_be_read_again_is_not_written(tmp_path):
     """Bytes of a command line that are not UTF-8."""
-    with pytest.raises(HeadScoresError, match="nobody could read again"):
+    with pytest.raises(HeadScoresError, match="could not be read again"):
         table(notes="caf\udce9").save(tmp_path / "a.safetensors")
-    with pytest.raises(HeadScoresError, match=r"caf\\xe9.safetensors is no UTF-8 name"):
+    with pytest.raises(HeadScoresError, match=r"caf\\xe9.safetensors is not a UTF-8 name"):
         table().save(tmp_path / "caf\udce9.safetensors")
     assert list(tmp_path.iterdir()) == []
 

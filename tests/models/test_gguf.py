@@ -222,7 +222,7 @@ def test_a_directory_of_gguf_files_says_which_to_give(folder):
 def test_a_directory_that_may_not_be_read_is_told(folder, monkeypatch):
     # Permissions stop no superuser, as whom a suite may run.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(ModelError, match="may not be read; give yourself the permission"):
+    with pytest.raises(ModelError, match="cannot be read: you have no permission"):
         open_model(folder)
 
 

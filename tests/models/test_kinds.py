@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from winnow.errors import ModelError
-from winnow.models.kinds import check_compressible
+from winnow.models.kinds import check_compressible, loader_of
 
 
 def test_a_model_that_counts_cached_tokens_in_the_middle_of_a_pass_is_refused():
@@ -28,7 +28,7 @@ def test_decoders_of_encoder_decoders_are_refused_though_their_configurations_de
 
 @pytest.mark.parametrize("family", ["rwkv", "xlstm"])
 def test_states_without_attention_are_refused_by_name(family):
-    with pytest.raises(ModelError, match="keeps states alone and has no full-attention layer"):
+    with pytest.raises(ModelError, match="has only recurrent states and no full-attention layer"):
         check_compressible(AutoConfig.for_model(family), "a model")
 
 
@@ -39,7 +39,19 @@ def test_layers_that_choose_tokens_by_an_index_are_told_by_their_type():
         check_compressible(config, "a model")
 
 
-@pytest.mark.parametrize("family", ["blip-2", "instructblip", "kosmos-2"])
+@pytest.mark.parametrize("family", ["blip-2", "instructblip", "instructblipvideo", "kosmos-2"])
 def test_models_that_read_no_text_alone_are_refused(family):
-    with pytest.raises(ModelError, match="reads no text without an image"):
+    with pytest.raises(ModelError, match="needs an image in every prompt"):
         check_compressible(AutoConfig.for_model(family), "a model")
+
+
+def test_the_text_part_of_a_model_decides():
+    with pytest.raises(ModelError, match="mllama_text_model"):
+        check_compressible(AutoConfig.for_model("mllama"), "a model")
+
+
+def test_models_for_text_and_images_are_loaded_for_text_alone_where_they_can_be():
+    assert loader_of(AutoConfig.for_model("qwen3_5")) is AutoModelForCausalLM
+    assert loader_of(AutoConfig.for_model("llava")) is AutoModelForImageTextToText
+    with pytest.raises(ModelError, match="clip is no causal language model"):
+        loader_of(AutoConfig.for_model("clip"))

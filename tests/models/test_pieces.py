@@ -29,6 +29,16 @@ def test_one_type_of_layers_is_enough():
     assert rotates_by_length(config)
 
 
+def test_kinds_of_frequencies_are_told_as_transformers_tells_them():
+    """By "dynamic" anywhere in the name, of a model's text part, where there are any."""
+    config = AutoConfig.for_model("llava")
+    assert not rotates_by_length(config)
+    config.text_config.rope_parameters = DYNAMIC | {"rope_type": "dynamic-ntk"}
+    assert rotates_by_length(config)
+    config.text_config.rope_parameters = None
+    assert not rotates_by_length(config)
+
+
 @pytest.mark.parametrize(
     ("family", "options", "expected"),
     [("llama", {}, True), ("jamba", {}, False), ("zamba", {}, False), ("llama", {"rope_parameters": LONGROPE}, False)],

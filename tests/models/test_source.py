@@ -91,12 +91,12 @@ def test_image_text_models_are_loaded_for_text(family, directory):
 def test_rotations_of_several_axes_are_not_undone(family):
     model = vision_models()[family]()
     model.set_attn_implementation("winnow")
-    with pytest.raises(ModelError, match="rotates by positions of several axes"):
+    with pytest.raises(ModelError, match="rotates queries by positions on several axes"):
         winnow.CompressedCache(model, "expectedattention @ 8")
 
 
 REFUSED = {
-    "bert": "BertModel, which writes no text",
+    "bert": "BertModel, which cannot generate text",
     "siglip_vision_model": "siglip_vision_model is no causal language model",
     "t5": "is an encoder-decoder model",
     "deepseek_v32": "an index of its own",

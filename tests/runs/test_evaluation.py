@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
+from support.runs import ROW
 from support.small_runs import evaluation, recipe, small_task
 from winnow.estimate.errors import JournalError
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal
 from winnow.runs.evaluation import HANDFUL, Evaluation
 from winnow.runs.folder import RunError
-from winnow.runs.groups import grouped
+from winnow.runs.groups import different, grouped
 from winnow.runs.summary import summaries
 from winnow.tasks.example import Example, Judging, Task
 
@@ -64,6 +65,22 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(made, whole, model, tokeniz
     assert second.missing() == []
 
 
+def test_a_group_that_lacks_a_row_is_asked_again_and_its_other_rows_stay(made, whole, tmp_path):
+    journal = Journal.open(tmp_path / "cells.jsonl", made.space.config())
+    lost = whole.rows[1]
+    for row in whole.rows:
+        if row.cell != lost.cell:
+            journal.append(asdict(row))
+    journal.close()
+    found = evaluation(made, tmp_path / "cells.jsonl")
+    (item,) = found.missing()
+    assert lost.example == made.groups[item.example].examples[1].name
+    again = [row for row in whole.rows if (row.method, row.context) == (lost.method, lost.context)]
+    found.run(LocalExecutor(lambda _: again), [item], lambda *_: None)
+    assert found.missing() == []
+    assert len(list(found._journal.records())) == len(found.cells)
+
+
 def test_shards_have_all_cells_between_them_and_none_twice(made, tmp_path):
     parts = [evaluation(made, tmp_path / f"{shard}.jsonl", shard=shard) for shard in ((0, 2), (1, 2), (0, 1))]
     first, second, both = (set(part.missing()) for part in parts)
@@ -77,7 +94,7 @@ def test_shards_have_all_cells_between_them_and_none_twice(made, tmp_path):
 def test_rows_by_other_code_or_another_table_are_refused(made, whole, tmp_path):
     path = tmp_path / "cells.jsonl"
     journal = Journal.open(path, made.space.config())
-    told = r"holds results of snapkv @ 25% with other code or another table.*give another --out, or delete those lines"
+    told = r"holds results of snapkv @ 25% with other code, another table.*give another --out, or delete those lines"
     for row in map(dict, whole._journal.records()):
         journal.append({**row, "cell": "another"} if row["method"] != "full" else row)
         if row["method"] != "full":
@@ -147,6 +164,13 @@ def test_examples_with_the_same_texts_are_asked_once_and_count_once(model, token
     assert found.planned == {"full": {"small": 2}, "snapkv @ 25%": {"small": 2}}
 
 
+def test_examples_that_differ_in_any_text_are_all_asked():
+    one = Example("1", "a text.", " why?", ("because",))
+    texts = {"context": "b", "question": " who?", "answers": ("it",), "choices": ("it",), "answer_prefix": " As"}
+    others = [replace(one, name=name, **{name: text}) for name, text in texts.items()]
+    assert different([one, *others, replace(one, name="2")]) == (one, *others)
+
+
 def test_a_plan_is_of_all_shards_and_of_results_that_are_there(made, whole, tmp_path):
     part = evaluation(made, tmp_path / "a.jsonl", shard=(0, 2))
     everything = {task: len(whole.cells) // 2 for task in ("small",)}
@@ -204,6 +228,13 @@ def test_a_long_task_begins_with_a_handful_under_the_full_cache(model, tokenizer
     assert evaluation(few, tmp_path / "few.jsonl").missing()[:3] == [(0, 0), (1, 0), (0, 1)]
 
 
+def test_tasks_of_one_context_are_spread_over_the_shards(made, tmp_path):
+    groups = tuple(grouped([replace(small_task(documents=1), name=name) for name in ("one", "other")], 8))
+    several = replace(made, groups=groups)
+    parts = [evaluation(several, tmp_path / f"{index}.jsonl", shard=(index, 2)) for index in range(2)]
+    assert [[group.task for group in part.groups] for part in parts] == [["one"], ["other"]]
+
+
 def _questions(number):
     examples = [Example(str(each), f"context {each}", " why?", ("because",)) for each in range(number)]
     return Task("made", "long", Judging("exact_match", 4), tuple(examples))
@@ -219,3 +250,8 @@ def test_shards_have_the_same_contexts_whatever_the_size_of_groups(made, tmp_pat
         mine = {item.example for item in found.missing()}
         divided.append({(groups[each].task, groups[each].examples[0].context) for each in mine})
     assert divided[0] == divided[1]
+
+
+def test_what_is_held_is_the_mean_of_shares_and_not_the_share_of_all_bytes():
+    rows = [replace(ROW, example=str(full), held_bytes=held, full_bytes=full) for held, full in ((10, 100), (9, 10))]
+    assert summaries(rows)[0].held_share == pytest.approx(0.5)

@@ -10,7 +10,7 @@ import pytest
 
 from support.runs import ABOUT, ROW
 from winnow.estimate.journal import Journal
-from winnow.runs.folder import About, RunError, going_on, read_run
+from winnow.runs.folder import About, RunError, going_on, missing_results, read_run
 
 
 def write_run(folder: Path, about: About = ABOUT, **journals: list[dict[str, object]]) -> None:
@@ -56,15 +56,15 @@ def test_a_share_that_is_none_is_refused(tmp_path: Path, score: float) -> None:
 
 def test_another_prediction_of_a_cell_is_refused_though_it_scores_the_same(tmp_path: Path) -> None:
     write_run(tmp_path, cells=[asdict(ROW)], cells_2=[asdict(replace(ROW, prediction="7, it says"))])
-    with pytest.raises(RunError, match=r"another result than in .* of the same cell"):
+    with pytest.raises(RunError, match=r"the result differs from that of the same cell in "):
         read_run(tmp_path)
 
 
 def test_another_cell_of_one_example_and_method_is_refused_by_both_lines(tmp_path: Path) -> None:
     """Code or a table changed, and an earlier version went on."""
     write_run(tmp_path, cells=[asdict(ROW)], cells_2=[asdict(replace(ROW, cell="b"))])
-    told = r"cells_2\.jsonl, line 2: another result than in .*cells\.jsonl, line 2 of example 1 of niah_single_1 under "
-    with pytest.raises(RunError, match=told + r"adakv @ 10%, with other code.*Delete the lines of the one or"):
+    told = r"cells_2\.jsonl, line 2: the result of example 1 of niah_single_1 under adakv @ 10% differs from that in "
+    with pytest.raises(RunError, match=told + r".*cells\.jsonl, line 2, which has other code.*Delete the lines of one"):
         read_run(tmp_path)
 
 
@@ -115,6 +115,18 @@ def test_a_model_in_a_folder_of_another_name_is_the_same_one(tmp_path: Path) -> 
     write_run(tmp_path)
     moved = replace(ABOUT, model=replace(ABOUT.model, name="moved"))
     assert going_on(tmp_path, moved) == ABOUT
+
+
+def test_another_model_in_another_dtype_is_another_model(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for name, told in ((ABOUT.model.name, r"another dtype \(.*16 here\)"), ("another", "another model")):
+        other = replace(ABOUT, model=replace(ABOUT.model, name=name, dtype="bfloat16"))
+        with pytest.raises(RunError, match=told):
+            going_on(tmp_path, other)
+
+
+def test_more_results_than_were_planned_make_up_for_no_others() -> None:
+    assert missing_results({("a", "full"): 1, ("b", "full"): 2}, [("a", "full")] * 3) == 2
 
 
 def test_prompts_of_another_template_are_another_run(tmp_path: Path) -> None:

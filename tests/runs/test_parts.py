@@ -58,6 +58,12 @@ def test_tables_of_one_name_are_told_apart(made, tmp_path) -> None:
     assert len(list(unsaid(one))) == 1
 
 
+def test_tables_are_told_apart_by_any_layer() -> None:
+    one, other = (HeadScores(torch.tensor([[1.0, 2.0], [3.0, last]]), "cokv") for last in (4.0, 5.0))
+    found = [list(unsaid(method("cokv @ 64", scores=scores))) for scores in (one, other)]
+    assert found[0] != found[1]
+
+
 def test_code_of_others_counts(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

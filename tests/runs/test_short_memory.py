@@ -80,7 +80,7 @@ def test_a_run_goes_on_with_fewer_questions_side_by_side(model, tokenizer, plent
     while steps[-1] > most:
         steps.append(steps[-1] // 2)
     assert [str(each.message) for each in told] == [
-        f"The GPU has too little memory for {before} questions side by side; from here on it is {after}."
+        f"The GPU has too little memory for {before} questions side by side; continuing with {after}."
         for before, after in pairwise(steps)
     ]
     assert tried[: len(steps)] == steps
@@ -99,8 +99,25 @@ def test_prompts_that_do_not_fit_are_let_go_before_fewer_are_read(model, tokeniz
         return found
 
     monkeypatch.setattr(SharedPrefill, "dense", dense)
-    with pytest.warns(RuntimeWarning, match="from here on it is"):
+    with pytest.warns(RuntimeWarning, match="continuing with"):
         assert said(rows_of(made, model, tokenizer)) == plenty[True]
+
+
+def test_where_memory_is_short_one_part_of_a_group_is_held_at_a_time(model, tokenizer, monkeypatch):
+    made, alive, most, original = made_for(model, seen=True), set(), [], reading._Seen.__init__
+
+    def begin(self: Any, *given: Any) -> None:
+        alive.add(id(self))
+        weakref.finalize(self, alive.discard, id(self))
+        original(self, *given)
+        most.append(len(alive))
+
+    monkeypatch.setattr(reading._Seen, "__init__", begin)
+    decoded(monkeypatch, seen=True, most=1)
+    with pytest.warns(RuntimeWarning, match="continuing with"):
+        rows_of(made, model, tokenizer)
+    assert len(most) > 8
+    assert max(most) == 1
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -109,6 +126,16 @@ def test_one_question_that_does_not_fit_ends_the_run(model, tokenizer, monkeypat
     with warnings.catch_warnings(), pytest.raises(torch.OutOfMemoryError):
         warnings.simplefilter("ignore")
         rows_of(made_for(model, seen), model, tokenizer)
+
+
+def test_the_only_question_about_a_text_ends_the_run_too(model, tokenizer, monkeypatch):
+    decoded(monkeypatch, seen=True, most=0)
+    made = made_for(model, seen=True)
+    one = replace(made.groups[0], examples=made.groups[0].examples[:1])
+    assert made.batch > 1
+    with warnings.catch_warnings(), pytest.raises(torch.OutOfMemoryError):
+        warnings.simplefilter("error")
+        rows_of(replace(made, groups=(one,)), model, tokenizer)
 
 
 def test_other_errors_are_no_lack_of_memory(model, tokenizer, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from statistics import fmean
 
 import pytest
@@ -12,8 +13,10 @@ import winnow
 from support.small_runs import METHODS, recipe, small_task
 from winnow.estimate.executors.base import Item
 from winnow.evaluate.example_prompts import context_tokens, example_tokens
+from winnow.runs import reading as module
 from winnow.runs.environment import environment
-from winnow.runs.worker import RunRecipe
+from winnow.runs.reading import Terms, read_group
+from winnow.runs.worker import RunRecipe, prompt_rules
 from winnow.tasks.example import Example, Judging, Task
 from winnow.tasks.protocols import protocol
 
@@ -103,6 +106,40 @@ def test_the_likeliest_choice_is_that_of_plain_forward_passes(model, tokenizer, 
         assert row.prediction == best
         assert row.scores == {"choice": float(best == row.answers[0])}
     assert {row.scores["choice"] for row in rows} == {0.0, 1.0} or all(row.scores["choice"] for row in rows)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_all_but_the_full_cache_are_folded(model, tokenizer, seen):
+    methods = [winnow.method(name) for name in METHODS]
+    read = read_group(model, tokenizer, small_task().examples[:1], methods, True, Terms(seen, fold_every=8))
+    folded = [start.cache.compression.fold_every for method in methods for _, start in read.starts(method)]
+    assert folded == [None, 8, 8, 8]
+
+
+def test_reading_a_question_takes_time_too(model, tokenizer, monkeypatch):
+    read = read_group(model, tokenizer, small_task().examples[:1], [winnow.method("full")], True, Terms(False))
+    ticks = count(step=1000.0)
+    monkeypatch.setattr(module, "clock", lambda model: next(ticks))
+    ((costs, _),) = read.starts(winnow.method("full"))
+    assert 1000 < costs.prefill_seconds < 2000
+
+
+def test_the_full_cache_goes_on_once_for_all_methods(model, tokenizer):
+    read = read_group(model, tokenizer, small_task().examples[:1], [winnow.method("full")], True, Terms(True))
+    found = read.full_log_probabilities([torch.tensor([5, 6])])
+    assert read.full_log_probabilities([torch.tensor([5, 6])]) is found
+
+
+def test_of_a_long_question_rows_tell_the_end(model, tokenizer):
+    long = " ".join(f"word{number}" for number in range(200))
+    task = Task("small", "long", Judging("exact_match", 1), (Example("1", "A text.", f"{long} Who?\n", ("it",)),))
+    (row,) = all_rows(recipe(model, [task], methods=("full",)), model, tokenizer)
+    assert row.question == f"{long} Who?"[-1000:]
+
+
+def test_prompts_leave_room_for_their_answers(model):
+    made = recipe(model, [small_task()])
+    assert prompt_rules(made, made.groups[0], model).room == model.config.max_position_embeddings - 12
 
 
 def test_contexts_that_lose_their_middle_are_read_apart(model, tokenizer):

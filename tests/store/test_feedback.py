@@ -154,7 +154,7 @@ def test_queries_that_cannot_serve_are_named() -> None:
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("full+spark+bits(4, round=queries)", "lets all channels of a key make up"),
+        ("full+spark+bits(4, round=queries)", "needs all channels of a key"),
         ("full+think+bits(4, round=queries)", "the part that drops channels"),
         ("full+bits(4, round=up)", "round must be one of 'nearest', 'queries'"),
     ],

@@ -29,6 +29,14 @@ def test_slots_packed_in_pieces_are_the_same(store: Packed, split: int, monkeypa
     assert_same_tensors(store.pack(view, selection, WINDOW), whole)
 
 
+def test_statistics_of_slots_that_are_summed_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Packed(precision=plain_bits(high=4, center=True, smooth=True))
+    view, selection = layer_of(40, 24, length=100), selected([90, 71], 100)
+    whole = store.pack(view, selection, WINDOW)
+    monkeypatch.setattr("winnow.store.key_statistics._AT_ONCE", 64)
+    assert_same_tensors(store.pack(view, selection, WINDOW), whole)
+
+
 @pytest.mark.parametrize("dims", [(20, 20), (40, 24), (128, 96)])
 @pytest.mark.parametrize("name", STORES)
 def test_attention_over_a_packed_block_is_attention_over_what_it_recovers_to(name: str, dims: tuple[int, int]) -> None:

@@ -284,6 +284,12 @@ def test_wider_steps_count_by_the_bit() -> None:
     assert _climb(weights, 6).tolist() == [4, 6]
 
 
+def test_heads_of_no_score_get_bits_before_others_get_them_all() -> None:
+    """They weigh a hundredth of the best one."""
+    assert mixed([1.0, 0.0], 9) == [8, 8]
+    assert mixed([1.0, 0.0], 6) == [8, 4]
+
+
 def test_a_mean_is_reached_as_it_is_written() -> None:
     """0.3 of ten heads are three bits, though 2.3 - 2 is a little less in binary."""
     scores = HeadScores(torch.ones(1, 10), "random")

@@ -417,6 +417,25 @@ def test_a_store_that_takes_more_than_dense_slots_says_so_once() -> None:
 
 
 @pytest.mark.usefixtures("unwarned")
+def test_a_look_at_few_slots_says_nothing_and_32_are_enough() -> None:
+    view = layer_of(128, dtype=torch.bfloat16, length=60)
+    dear = Packed(SparkP(share=0.999))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dear.pack(view, selected([16, 15], 60, 0), 0)
+    with pytest.warns(UserWarning, match="than dense"):
+        dear.pack(view, selected([16, 16], 60, 0), 0)
+
+
+@pytest.mark.usefixtures("unwarned")
+def test_what_every_head_takes_once_is_not_counted() -> None:
+    view = layer_of(128, dtype=torch.bfloat16, length=4, heads=32, group=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Packed(Spark()).pack(view, selected([1] * 32, 4, 0), 0)
+
+
+@pytest.mark.usefixtures("unwarned")
 @pytest.mark.parametrize("how", [Spark(), Spark(ratio=0.3), Spark(recovery="gaussian"), SparkP(), SparkG()])
 def test_what_saves_bytes_says_nothing(how: Spark | SparkP | SparkG) -> None:
     view, selection = layer_of(128, dtype=torch.bfloat16, length=60), selected([60, 60], 60, 0)

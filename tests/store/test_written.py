@@ -151,6 +151,35 @@ def test_what_was_written_in_an_older_way_goes_on_in_it(before: Spark, now: Spar
     assert_recovers_alike(found, held, block, after.from_slots[held])
 
 
+def test_channels_of_new_slots_are_chosen_by_norms_where_none_were_written() -> None:
+    """Pruned entries of a constant size need signs alone, and a block holds no norms."""
+    store = Packed(Spark(recovery="constant", fill=0.5))
+    view, selection = layer_of(40, 24, LENGTH, heads=4), selected(COUNTS, LENGTH)
+    now = later(store.pack(view, selection, WINDOW), view, 1)
+    new = (now.from_slots < 0).nonzero().flatten()
+    counts = [int(((start <= new) & (new < stop)).sum()) for start, stop in pairwise(now.selection.offsets.tolist())]
+    alone = Selection(now.selection.positions[new], torch.tensor([0, *counts]).cumsum(0))
+    behind, apart = (store.pack(now.view, alone, WINDOW, earlier) for earlier in (now.earlier, None))
+    assert_recovers_alike(behind, torch.arange(len(new)), apart, torch.arange(len(new)))
+
+
+def test_slots_of_other_bits_are_written_anew() -> None:
+    view, selection = layer_of(40, 24, LENGTH, heads=4), selected(COUNTS, LENGTH)
+    now = later(Packed(precision=Bits(k=8, v=4)).pack(view, selection, WINDOW), view, 1)
+    store = Packed(precision=Bits(k=8, v=8))
+    blocks = [store.pack(now.view, now.selection, WINDOW, earlier) for earlier in (now.earlier, None)]
+    found, expected = (block.recover(torch.arange(len(now.selection.positions)))[1] for block in blocks)
+    assert torch.equal(found, expected)
+
+
+def test_groups_that_are_taken_over_have_channels_of_their_own() -> None:
+    store, view = Packed(Think(0.4), Kivi(4)), layer_of(40, 24, 96, heads=2)
+    first: Any = store.pack(view, everything(view.keys), 0)
+    again: Any = store.pack(view, everything(view.keys), 0, Earlier(first, torch.arange(192).view(2, 96)))
+    assert torch.equal(again.keys.channels, first.keys.channels)
+    assert again.keys.channels.data_ptr() != first.keys.channels.data_ptr()
+
+
 def test_groups_are_taken_over_whole_and_in_order() -> None:
     whole = torch.arange(12)
     assert _are_whole(whole, 4)

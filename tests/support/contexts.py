@@ -46,5 +46,5 @@ def rollup(path) -> dict[str, int]:
 
 
 def refused(path, model, expected: str, **options) -> None:
-    with pytest.raises(winnow.CacheError, match=expected):
+    with pytest.raises(winnow.ContextError, match=expected):
         winnow.load_context(path, model, **options)

@@ -6,10 +6,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
-from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 VOCABULARY = 97
 COMMON: dict[str, Any] = {
@@ -33,6 +31,15 @@ MOE: dict[str, Any] = {
     "shared_expert_intermediate_size": 32,
 }
 HYBRID_TYPES = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+SLIDING: dict[str, Any] = {"sliding_window": 8, "num_hidden_layers": 4, "layer_types": HYBRID_TYPES}
+SHARING: dict[str, Any] = {
+    "num_hidden_layers": 6,
+    "num_kv_shared_layers": 2,
+    "sliding_window": 8,
+    "layer_types": [*HYBRID_TYPES, "sliding_attention", "full_attention"],
+    "vocab_size_per_layer_input": VOCABULARY,
+    "hidden_size_per_layer_input": 8,
+}
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -43,67 +50,38 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3": {},
     "qwen3_moe": MOE,
     "gemma": {},
-    "gemma2": {
-        "query_pre_attn_scalar": 16,
-        "sliding_window": 8,
-        "attn_logit_softcapping": 5.0,
-        "num_hidden_layers": 4,
-        "layer_types": HYBRID_TYPES,
-    },
-    "gemma3_text": {
-        "query_pre_attn_scalar": 16,
-        "sliding_window": 8,
-        "num_hidden_layers": 4,
-        "layer_types": HYBRID_TYPES,
-    },
+    "gemma2": {**SLIDING, "query_pre_attn_scalar": 16, "attn_logit_softcapping": 5.0},
+    "gemma3_text": {**SLIDING, "query_pre_attn_scalar": 16},
     "gemma3n_text": {
-        "num_hidden_layers": 6,
-        "num_kv_shared_layers": 2,
-        "sliding_window": 8,
-        "layer_types": [*HYBRID_TYPES, "sliding_attention", "full_attention"],
-        "vocab_size_per_layer_input": VOCABULARY,
-        "hidden_size_per_layer_input": 8,
+        **SHARING,
         "altup_num_inputs": 2,
         "laurel_rank": 8,
         "intermediate_size": [96] * 6,
         "activation_sparsity_pattern": [0.0] * 6,
     },
-    "gemma4_text": {
-        "num_hidden_layers": 6,
-        "num_kv_shared_layers": 2,
-        "sliding_window": 8,
-        "layer_types": [*HYBRID_TYPES, "sliding_attention", "full_attention"],
-        "vocab_size_per_layer_input": VOCABULARY,
-        "hidden_size_per_layer_input": 8,
-        "global_head_dim": 32,
-    },
+    "gemma4_text": {**SHARING, "global_head_dim": 32},
     "phi": {},
     "phi3": {},
     "gpt_neox": {},
     "gpt2": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512},
     "stablelm": {},
     "olmo2": {},
-    "olmo3": {"sliding_window": 8, "num_hidden_layers": 4, "layer_types": HYBRID_TYPES},
+    "olmo3": SLIDING,
     "cohere": {},
-    "cohere2": {"sliding_window": 8, "num_hidden_layers": 4, "layer_types": HYBRID_TYPES},
+    "cohere2": SLIDING,
     "granite": {},
     "granitemoe": MOE,
     "smollm3": {"num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0]},
     "starcoder2": {},
     "glm4": {},
-    "exaone4": {"sliding_window": 8, "num_hidden_layers": 4, "layer_types": HYBRID_TYPES},
+    "exaone4": SLIDING,
     "nemotron": {},
     "helium": {},
     "ernie4_5": {},
     "seed_oss": {},
     "arcee": {},
     "apertus": {},
-    "gpt_oss": {
-        **MOE,
-        "sliding_window": 8,
-        "num_hidden_layers": 4,
-        "layer_types": HYBRID_TYPES,
-    },
+    "gpt_oss": {**MOE, **SLIDING},
     "llama4_text": {
         **MOE,
         "intermediate_size_mlp": 96,
@@ -148,9 +126,6 @@ MLA: dict[str, Any] = {
     "n_group": 1,
     "topk_group": 1,
 }
-needs_latents = pytest.mark.skipif(
-    not hasattr(DeepseekV3Attention, "expand_kv"), reason="this transformers caches no latents"
-)
 LATENT: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**MLA, "q_lora_rank": None, "topk_method": "greedy"},
     "deepseek_v3": MLA,

@@ -35,7 +35,7 @@ def test_what_is_filled_in_is_not_filled_again():
         ("{question}", r"has no \{document\}"),
         ("{document}", r"has no \{question\}"),
         ("", r"has no \{document\}"),
-        ("{document} {question} {answer}", r"a place \{answer\}, which nothing fills"),
+        ("{document} {question} {answer}", r"an unknown place \{answer\}"),
         ("{document} {question} {document}", r"has \{document\} 2 times"),
         ("{document} {question} {system} {system}", r"has \{system\} 2 times"),
     ],

@@ -36,12 +36,12 @@ def winners_per_head(scores: Tensor, total: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Ada(HeadAllocator):
-    """Heads of a layer compete for its slots; a floor keeps a share of the mean for each.
+    """Lets the heads of a layer compete for its slots; each gets a floor, a share of the mean.
 
     `across` gives the layer totals: Ada(across=Pyramid()) is Ada-PyramidKV.
 
-    rounding="paper": b and f·b are floored and every head's share is rounded by itself (half to even), so
-    that a layer may hold a few slots more or fewer than its total. `across` has its own rounding.
+    rounding="paper": b and f·b are rounded down, and every head's share is rounded by itself (half to even), so
+    a layer may hold a few slots more or fewer than its total. `across` has its own rounding.
     """
 
     floor: float = field(

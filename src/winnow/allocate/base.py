@@ -37,23 +37,23 @@ class Allocation(NamedTuple):
 
 
 class Allocator(ABC):
-    """The number of slots of each layer and head. Subclasses are frozen dataclasses."""
+    """Base of allocators, which give every layer and head its number of slots. Subclasses are frozen dataclasses."""
 
     @property
     def takes_budget(self) -> bool:
-        """Most divide a budget. Where a rule of its own says what stays, plan.slots is all that the prompt has."""
+        """True if it divides a budget. False for a rule of its own; plan.slots is then all that the prompt has."""
         return True
 
     @property
     def head_scores(self) -> HeadScores | None:
-        """The table that budgets follow; None where they follow none, or that of a model which is not known yet."""
+        """The head scores that it uses; None if it uses none, or those of a model that is not known yet."""
         return None
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Allocator:
-        """The allocator with what it knows of a model; most serve any as they are.
+        """The allocator for a particular model; most allocators are the same for every model.
 
         name: a directory, or a name on the Hugging Face hub; heads: KV heads of every compressed layer. Raises
-        WinnowError where it cannot serve the model, before any work is done.
+        WinnowError if it does not fit the model, before any work is done.
         """
         return self
 
@@ -61,21 +61,21 @@ class Allocator(ABC):
     def layer_totals(self, plan: SlotPlan) -> list[int]:
         """Slots of every compressed layer, each within [heads·guaranteed, heads·length].
 
-        They sum to plan.slots, except where rounding="paper" reproduces published code that does not, and where the
-        allocator takes no budget.
+        They sum to plan.slots, unless rounding="paper" reproduces published code whose totals do not, or the allocator
+        takes no budget.
         """
 
     @abstractmethod
     def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
         """Slots per head [H] int64 on the CPU, from the scores [H, N] of a layer, each in [plan.guaranteed, N].
 
-        They sum to allocation.totals[layer], except where rounding="paper" reproduces published code that does not.
+        They sum to allocation.totals[layer], unless rounding="paper" reproduces published code whose slots do not.
         """
 
 
 @dataclass(frozen=True)
 class HeadAllocator(Allocator):
-    """Divides the slots of a layer among its heads and leaves the layers to another allocator."""
+    """Base of allocators that divide the slots of a layer among its heads; another one divides those of the layers."""
 
     across: Allocator = field(kw_only=True)
     """Gives the layer totals."""

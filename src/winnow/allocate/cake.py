@@ -14,16 +14,16 @@ from winnow.view import WindowAttention
 
 @dataclass(frozen=True)
 class Cake(PreferenceAllocator):
-    """Layers get slots in proportion to how widely their attention is spread, and how much it moves.
+    """Gives layers slots in proportion to how widely their attention is spread, and how much it moves.
 
     Preference P = H^(1/τ1)·V^(1/τ2): H is the entropy of the window's attention to the tokens before it, V its variance
     over the window's rows, summed over these tokens; both are means over the query heads. A layer gets its guaranteed
-    slots and P/ΣP of all others; what exceeds the prompt goes to the other layers, by P. Its heads share evenly.
+    slots and P/ΣP of all others. Slots that exceed the prompt go to the other layers, by P. Heads share evenly.
     """
 
-    tau1: float = field(default=1.0, metadata=meaning("temperature of the spread: more of it makes layers more alike"))
-    tau2: float = field(default=1.0, metadata=meaning("temperature of the movement: more makes layers more alike"))
-    rows: int = field(default=32, metadata=meaning("last queries whose attention tells what a layer prefers"))
+    tau1: float = field(default=1.0, metadata=meaning("temperature of the spread: higher makes layers more alike"))
+    tau2: float = field(default=1.0, metadata=meaning("temperature of the movement: higher makes layers more alike"))
+    rows: int = field(default=32, metadata=meaning("number of last queries whose attention decides"))
 
     def __post_init__(self) -> None:
         check_number(self, "tau1", 0.1)

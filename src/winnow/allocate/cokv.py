@@ -34,15 +34,15 @@ def cokv_as_published(shares: Tensor, budget: int) -> Tensor:
 
 @dataclass(frozen=True)
 class CoKV(TableAllocator):
-    """Heads share everything outside the window in proportion to how far their score is above the alpha-th smallest.
+    """Divides the slots outside the window in proportion to how far a head's score is above the alpha-th smallest.
 
     Head h gets w + b·n·e_h/Σe slots with e_h = max(score_h - t, 0) (Eq. 5), t being the alpha-th smallest of n scores:
-    the alpha lowest heads keep their window alone. What does not fit into a prompt goes to the other heads, by e.
+    the alpha lowest heads keep only their window. Slots that exceed the prompt go to the other heads, by e.
 
-    rounding="paper": shares are floored, the leftover and what exceeds the prompt lost.
+    rounding="paper": shares are rounded down; the leftover and slots that exceed the prompt are lost.
     """
 
-    alpha: int = field(default=1, metadata=meaning("how many of the lowest heads keep nothing but their window"))
+    alpha: int = field(default=1, metadata=meaning("number of lowest heads, which keep only their window"))
     rounding: Rounding = field(default="exact", metadata=ROUNDING)
 
     def __post_init__(self) -> None:

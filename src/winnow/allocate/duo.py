@@ -18,9 +18,9 @@ from winnow.parameters import check_number, meaning
 
 @dataclass(frozen=True)
 class Duo(TableAllocator):
-    """Retrieval heads keep everything, streaming heads what the scorer guarantees: sinks and recent tokens.
+    """Lets retrieval heads keep everything, and streaming heads what the scorer guarantees: sinks and recent tokens.
 
-    The `retrieval` share of heads with the highest scores are retrieval heads, rounded half to even.
+    The `retrieval` share of heads with the highest scores, rounded half to even, are retrieval heads.
     """
 
     retrieval: float = field(default=0.5, metadata=meaning("share of heads that keep everything"))

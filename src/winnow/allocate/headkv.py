@@ -24,15 +24,15 @@ def headkv_as_published(scores: Tensor, budget: int, beta: float) -> Tensor:
 
 @dataclass(frozen=True)
 class HeadKV(TableAllocator):
-    """Every head gives up 1/β of the mean; heads share that pool in proportion to their scores.
+    """Takes 1/β of the mean from every head into a pool, which heads share in proportion to their scores.
 
-    Head h of score S_h (all of them summing to 1) gets w + b - b/β + S_h·(b/β)·L·H slots (Eq. 4), b being the mean
-    outside the window of w. What does not fit into a prompt goes to the other heads, by their scores.
+    Head h with score S_h (the scores sum to 1) gets w + b - b/β + S_h·(b/β)·L·H slots (Eq. 4), b being the mean
+    outside the window of w. Slots that exceed the prompt go to the other heads, by their scores.
 
-    rounding="paper": b//β, every head rounded by itself, what exceeds the prompt lost.
+    rounding="paper": b//β; every head is rounded by itself, and slots that exceed the prompt are lost.
     """
 
-    beta: float = field(default=1.2, metadata=meaning("1/beta of the mean goes into the pool that scores divide"))
+    beta: float = field(default=1.2, metadata=meaning("1/beta of the mean goes into the pool that the scores divide"))
     rounding: Rounding = field(default="exact", metadata=ROUNDING)
 
     def __post_init__(self) -> None:

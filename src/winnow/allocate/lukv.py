@@ -30,19 +30,19 @@ from winnow.parameters import meaning
 
 @dataclass(frozen=True)
 class LUKV(PlannedAllocator):
-    """Heads get slots by curves that say what the next slot of each is worth to what comes after a prompt.
+    """Gives heads slots by budget curves, which say what the next slot of each head is worth to what follows a prompt.
 
-    The curves hold, for every share of the cache that goes, the share of every head that goes then, so that the loss is
-    least over all heads. Between two of their 99 shares they are taken as straight. Estimated by `winnow heads curves`
-    for one model and one scorer; raises HeadScoresError for a file that cannot be read, MethodError for curves of a
-    model of another shape.
+    For every share of the cache to evict, the curves hold the share to evict of every head, so that the loss over all
+    heads is least. They have 99 such shares and are linear between them. `winnow heads curves` estimates them for one
+    model and one scorer. Raises HeadScoresError for a file that cannot be read, MethodError for curves of a model of
+    another shape.
 
-    rounding="paper": the nearest of the 99 shares, every head's slots rounded down, the leftover lost.
+    rounding="paper": the nearest of the 99 shares; every head's slots are rounded down, and the leftover is lost.
     """
 
     curves: BudgetCurves | None = field(
         default=None,
-        metadata=meaning("budget curves of the model: a file that winnow heads curves wrote, or a published .npy"),
+        metadata=meaning("budget curves of the model: a file from winnow heads curves, or a published .npy"),
     )
     rounding: Rounding = field(default="exact", metadata=ROUNDING)
 
@@ -57,7 +57,7 @@ class LUKV(PlannedAllocator):
         curves = self._given(name)
         _check_shape(curves, heads)
         if curves.model and name and not same_model(curves.model, name):
-            warnings.warn(f"The budget curves are those of {curves.model}, the model is {name}.", stacklevel=4)
+            warnings.warn(f"The budget curves are for {curves.model}, but the model is {name}.", stacklevel=4)
         return replace(self, curves=curves)
 
     def layer_totals(self, plan: SlotPlan) -> list[int]:
@@ -97,6 +97,6 @@ def _check_shape(curves: BudgetCurves, heads: tuple[int, ...]) -> None:
     if heads != (per_layer,) * layers:
         found = f"{len(heads)} compressed layers with {' or '.join(map(str, sorted(set(heads))))} KV heads"
         raise MethodError(
-            f"{curves} are of {layers} layers with {per_layer} KV heads, the model has {found}; give curves of this "
-            "model."
+            f"{curves} are for {layers} layers with {per_layer} KV heads, but the model has {found}; give curves of "
+            "this model."
         )

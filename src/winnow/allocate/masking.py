@@ -18,16 +18,16 @@ from winnow.parameters import check_choice, check_count, meaning
 
 @dataclass(frozen=True)
 class Masking(TableAllocator):
-    """The `count` highest (lowest, or random) heads keep what the scorer guarantees, its window; all others everything.
+    """Masks the `count` highest (lowest, or random) heads: they keep only the scorer's window, all others everything.
 
-    Random ones need no scores, and are the same for every prompt.
+    Random heads need no scores, and are the same for every prompt.
     """
 
-    count: int = field(default=1, metadata=meaning("how many heads keep nothing but their window"))
+    count: int = field(default=1, metadata=meaning("number of heads that keep only their window"))
     which: Literal["top", "lowest", "random"] = field(
-        default="top", metadata=meaning("which heads those are: top or lowest by score, or random, without scores")
+        default="top", metadata=meaning("choice of these heads: top or lowest by score, or random, without scores")
     )
-    seed: int = field(default=0, metadata=meaning("draws the heads where they are random"))
+    seed: int = field(default=0, metadata=meaning("seed of random heads"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,7 +35,7 @@ class Masking(TableAllocator):
         check_choice(self, "which", ("top", "lowest", "random"))
         check_count(self, "seed", 0, 2**63 - 1)
         if self.scores is not None and self.which == "random":
-            raise MethodError("Masking: which=random asks for no scores; leave them out, or take top or lowest.")
+            raise MethodError("Masking: which=random uses no scores; leave them out, or use top or lowest.")
         if self.scores is not None:
             self._check_count(self.scores.values.numel())
 
@@ -48,8 +48,8 @@ class Masking(TableAllocator):
             return super().for_model(name, heads)
         if len(set(heads)) > 1:
             raise MethodError(
-                f"{name} has layers of {' and '.join(map(str, sorted(set(heads))))} KV heads, and random heads are "
-                "drawn where all layers have as many: give scores."
+                f"{name} has layers of {' and '.join(map(str, sorted(set(heads))))} KV heads, but random heads need "
+                "the same number in all layers: give scores, and use top or lowest."
             )
         self._check_count(sum(heads))
         return self

@@ -31,9 +31,9 @@ def pooled(scores: Sequence[Tensor], total: int) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Global(SpanningAllocator):
-    """All heads of all layers compete for slots by their scores; a head may end up with what is always kept alone.
+    """Lets all heads of all layers compete for slots by their scores; a head may be left with what is always kept.
 
-    Scores of different layers are compared as they are, so they should be of one kind, as attention is.
+    Scores of different layers are compared as they are, so they must be comparable, as attention is.
     """
 
     def claim(self, scores: Tensor, attention: WindowAttention | None, plan: SlotPlan) -> Claim:

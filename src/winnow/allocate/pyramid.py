@@ -40,15 +40,15 @@ def pyramid_as_published(budget: int, room: int, layers: int, beta: float) -> li
 
 @dataclass(frozen=True)
 class Pyramid(Allocator):
-    """Early layers get many slots, late layers few, the mean stays; heads of a layer share evenly.
+    """Gives early layers many slots and late layers few, with the same mean; the heads of a layer share evenly.
 
-    Where the schedule does not fit (a model of one layer) layers get the mean.
+    If the schedule does not fit (a model with one layer), every layer gets the mean.
 
     rounding="paper": the authors' integer arithmetic. Totals then drift (the floored step leaves late layers
     more than planned, so their sum exceeds the budget), and prompts shorter than 2b get uniform layers.
     """
 
-    beta: float = field(default=20, metadata=meaning("steepness: the last layer gets 1/beta of the mean, at least 1"))
+    beta: float = field(default=20, metadata=meaning("steepness, at least 1: the last layer gets 1/beta of the mean"))
     rounding: Rounding = field(default="exact", metadata=ROUNDING)
 
     def __post_init__(self) -> None:

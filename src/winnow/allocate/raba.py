@@ -56,13 +56,13 @@ def distinctiveness(s: Tensor, divergence: Divergence) -> Tensor:
 
 @dataclass(frozen=True)
 class RABA(HeadAllocator):
-    """Heads of a layer get slots for winning tokens, the more the less their scores resemble those of other heads.
+    """Gives a layer's heads slots for winning tokens, and more of them the less a head's scores resemble other heads'.
 
-    With s_h the softmax of a head's scores, B_h how many of the H·b best of all s are head h's, D_h its mean divergence
-    from the others: head h gets w + H·b·D_h·B_h/Σ D·B slots (Eq. 13-17). Where no head differs from any other, B_h
-    alone decides. Scores that are always kept (+inf) take no part. `across` gives the layer totals.
+    s_h is the softmax of a head's scores, B_h the number of the H·b best of all s that are head h's, and D_h its mean
+    divergence from the others. Head h gets w + H·b·D_h·B_h/Σ D·B slots (Eq. 13-17). If all heads are alike, B_h alone
+    decides. Tokens that are always kept (+inf) take no part. `across` gives the layer totals.
 
-    rounding="paper": b and every head's share are floored, the leftover and what exceeds the prompt lost.
+    rounding="paper": b and every head's share are rounded down; the leftover and what exceeds the prompt are lost.
     """
 
     divergence: Divergence = field(

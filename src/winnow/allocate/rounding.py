@@ -13,7 +13,7 @@ from winnow.parameters import check_choice, meaning
 
 Rounding = Literal["exact", "paper"]
 """exact: totals are conserved. paper: the rule of the published code, drift included."""
-ROUNDING = meaning("exact totals, or the published rounding: exact or paper")
+ROUNDING = meaning("exact: the totals are exact; paper: as in the published code")
 """Metadata of the field of an allocator that rounds either way."""
 
 LEAST_WEIGHT = 1e-9
@@ -70,7 +70,7 @@ def water_fill(shares: Tensor, total: float, low: Tensor, high: Tensor, weights:
 def check_total(total: int, least: int, most: int) -> None:
     """Raise BudgetError unless `total` slots can be given out within the limits."""
     if not least <= total <= most:
-        raise BudgetError(f"{total} slots cannot be given out: between {least} and {most} fit; change the budget.")
+        raise BudgetError(f"{total} slots cannot be divided: the limits allow {least} to {most}; change the budget.")
 
 
 def full_tensor(count: int, value: int) -> Tensor:

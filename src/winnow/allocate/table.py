@@ -19,14 +19,13 @@ from winnow.parameters import meaning
 class TableAllocator(PlannedAllocator):
     """Gives slots by head scores [L, H], one row per compressed layer.
 
-    Without scores, those that come with Winnow for the model are taken when a cache is made. Raises HeadScoresError for
-    a file that cannot be read, MethodError for scores of another kind than `expects` or of another shape than the
-    model's.
+    Without scores, a cache takes those that Winnow ships for the model. Raises HeadScoresError for a file that cannot
+    be read, and MethodError for scores of another kind than `expects` or another shape than the model's.
     """
 
     scores: HeadScores | None = field(
         default=None,
-        metadata=meaning("head scores of the model: a file, or a winnow.HeadScores; none for those shipped with it"),
+        metadata=meaning("head scores of the model: a file or a winnow.HeadScores; none: those shipped with Winnow"),
     )
     expects: str = field(default="", kw_only=True)
     """The only `HeadScores.method` that is accepted; empty for any."""
@@ -35,7 +34,7 @@ class TableAllocator(PlannedAllocator):
         object.__setattr__(self, "scores", given_scores(self.scores, type(self).__name__))
         if self.scores is not None and self.expects not in ("", self.scores.method):
             raise MethodError(
-                f"{self.scores} holds {self.scores.method!r} scores where {self.expects!r} scores are expected; give "
+                f"{self.scores} holds {self.scores.method!r} scores, but {self.expects!r} scores are expected; give "
                 f"another file, or combine parts yourself, as in 'snapkv+headkv' or 'snapkv+cokv'."
             )
 

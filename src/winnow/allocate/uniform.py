@@ -29,10 +29,10 @@ def even_heads(heads: int, length: int, total: int, guaranteed: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Uniform(Allocator):
-    """Every head gets the mean; leftovers of one slot go to the lower layers and heads.
+    """Gives every head the mean; leftover slots go, one each, to the lower layers and heads.
 
-    rounding="paper": every head gets the mean rounded down and the leftover is lost, as in published code,
-    which knows one capacity for all heads.
+    rounding="paper": every head gets the mean rounded down, and the leftover is lost, as in published code, which has
+    one capacity for all heads.
     """
 
     rounding: Rounding = field(default="exact", metadata=ROUNDING)

@@ -22,21 +22,21 @@ Need = Literal["sum", "max", "rank"]
 
 @dataclass(frozen=True)
 class HeadUnion(HeadAllocator):
-    """The tokens of a layer that its heads need most together, where they share one latent per token.
+    """Keeps the tokens of a layer that its heads need most together, where heads share one latent per token.
 
-    Scorer and allocator work as for heads of their own: head h gets s_h slots beyond the guaranteed ones. Its scores,
-    from the lowest one on and divided by their sum, are m_h,t. A layer of b slots then keeps the b tokens of largest
-    need, and what every head is guaranteed first:
+    Scorer and allocator work as if every head had slots of its own: head h gets s_h slots beyond the guaranteed ones.
+    m_h,t are its scores minus the lowest one, divided by their sum. A layer with b slots first keeps what every head is
+    guaranteed, then the tokens with the largest need:
 
-    - by="sum": Σ_h s_h·m_h,t, what the heads lose together without the token.
-    - by="max": max_h s_h·m_h,t, what the head loses that needs it most.
-    - by="rank": max_h s_h/(1 + r_h,t), r the token's rank in its head from 0: every head's best tokens, as many as in
-      proportion to s_h make a union of b.
+    - by="sum": Σ_h s_h·m_h,t, what all heads together lose without the token.
+    - by="max": max_h s_h·m_h,t, what the head that needs the token most loses.
+    - by="rank": max_h s_h/(1 + r_h,t), r being the token's rank in its head, from 0: a union of every head's best
+      tokens, in proportion to s_h, of b tokens in all.
 
     `across` allocates to the heads.
     """
 
-    by: Need = field(default="sum", metadata=meaning("need of a token over the heads: sum, max, or rank for a union"))
+    by: Need = field(default="sum", metadata=meaning("combines the heads' needs of a token: sum, max, or rank"))
     across: Allocator = field(default_factory=Uniform, kw_only=True)
 
     def __post_init__(self) -> None:

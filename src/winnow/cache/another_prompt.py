@@ -25,9 +25,9 @@ _LAST = torch.iinfo(torch.int32).max
 def nothing_new(seen: int) -> CacheError:
     """The error for a pass without tokens, over a cache that has seen some."""
     return CacheError(
-        f"no token of the input is new: the cache has seen {seen} tokens, and generate() leaves out as many from the "
-        "beginning of its input. Where that is new tokens only, give generate() the attention_mask of the whole "
-        f"conversation as well. {REMEDY}"
+        f"no token of the input is new: the cache has seen {seen} tokens, and generate() skips as many at the "
+        "beginning of its input. If the input has only the new tokens, also pass generate() the attention_mask of the "
+        f"whole conversation. {REMEDY}"
     )
 
 
@@ -41,9 +41,10 @@ def check_shown(shown: Tensor, held: Sequence[int]) -> None:
         if there < seen:
             raise CacheError(
                 f"the attention mask hides {seen - there} of the {seen} tokens that row {row} of the cache holds: a "
-                "cache leaves out what is hidden as it comes, and nothing later. Pads that generate() puts behind a "
-                "row that ended early come as tokens. Go on with such a row by itself, without its pads: "
-                f"own = cache.alone({row}), then own.crop(-{seen - there}); or give every row a cache of its own."
+                "cache leaves out tokens that are hidden when they arrive, but cannot hide them later. Pads that "
+                "generate() puts after a row that ended early arrive as tokens. Continue such a row by itself, without "
+                f"its pads: own = cache.alone({row}), then own.crop(-{seen - there}). Or give every row its own cache, "
+                "as you must if the pads were folded."
             )
 
 
@@ -60,7 +61,7 @@ def check_positions(positions: Tensor | None, valid: Tensor | None, held: Sequen
     for begin, seen in zip(first, held, strict=True):
         if begin < seen:
             raise CacheError(
-                f"new tokens begin at position {begin}, but the cache has seen {seen} tokens: they are of another "
-                f"prompt, and would be answered from what the cache holds. {REMEDY} Assisted decoding and "
-                "use_cache=False continue no cache: they give the model its whole input again; leave them out."
+                f"new tokens begin at position {begin}, but the cache has seen {seen} tokens: they belong to another "
+                f"prompt, and would be answered from this cache's text. {REMEDY} Assisted decoding and use_cache=False "
+                "cannot continue a cache, because they give the model its whole input again; leave them out."
             )

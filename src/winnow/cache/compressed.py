@@ -51,41 +51,44 @@ NOT_PICKLED = (
 class CompressedCache(Cache):
     """A KV cache that keeps the slots a method chooses and frees the rest.
 
-    Every full-attention layer is compressed right after its own prefill; tokens that come later are kept dense, or
-    folded into what is compressed, with eviction, so that memory stays within the budget: with `fold_every` all of
-    them, whatever their number; with `fold_turns` long turns, while what is generated stays dense. A method that keeps
-    everything, in packed slots, packs them ("full+bits(4)").
-    One cache serves one batch of sequences; to continue pass it again, for a new prompt make a new cache
-    (`winnow.generate` does). A cache cannot see the text: `generate()` leaves out as many tokens of its input as the
-    cache has seen, whatever they are, so a longer prompt would be answered from the earlier one's text, unnoticed.
+    Every full-attention layer is compressed right after its own prefill. Later tokens stay dense by default. With
+    `fold_every` or `fold_turns`, they are folded: compressed by the same method, so that memory stays within the
+    budget. `fold_every` folds all later tokens; `fold_turns` folds long turns and leaves generated tokens dense. Under
+    a method that evicts nothing and packs its slots ("full+bits(4)"), folding only packs.
+
+    One cache serves one batch of sequences. To continue a conversation, pass the cache again. For a new prompt, make a
+    new cache (`winnow.generate` does). A cache does not see the text: `generate()` skips as many tokens of its input as
+    the cache has seen, without comparing them. A longer new prompt would be answered from the earlier prompt's text,
+    unnoticed.
 
     Args:
-        model: a decoder-only model after `model.set_attn_implementation("winnow")`.
-        method: from `winnow.method(name, budget=...)`, or its text: "adakv @ 128".
-        prompt_length: tokens of the prompt, padding included, where it arrives in several chunks
-            (`prefill_chunk_size`, own loops); compression waits for the last of them.
-        heads_per_layer: KV heads of every full-attention layer, for models whose configuration does not tell.
-        fold_every: fold the later tokens of a row once they are so many; None: never. A row holds its budget and so
-            many dense tokens at most; a budget in bytes counts these, too.
-        fold_turns: when a turn (several tokens at once: a second document, a long message) was attended to, whole and
-            exactly, and more than so many tokens of a row are then dense, fold them; None: never. A row holds its
-            budget, at most so many dense tokens, and those that came one by one since the last turn, in buffers with
-            half as much room again. A budget that is a share of the prompt is then one of all tokens so far. A turn
-            that comes in chunks is folded chunk by chunk.
-        defer: leave the prompt dense; `compressed_by` then makes forks that are compressed, each by a method of its
-            own. Nothing can be decoded from the cache itself.
-        waiting_queries: last queries of the prompt that a deferred cache keeps for those methods, where it is known how
-            many they look at; None: all, which can take more than keys and values.
-        observer: sees every row of every layer right after its compression.
+        model: a decoder-only model, after `model.set_attn_implementation("winnow")`.
+        method: the result of `winnow.method(name, budget=...)`, or its text: "adakv @ 128".
+        prompt_length: number of tokens of the prompt, padding included. Needed if the prompt arrives in several chunks
+            (`prefill_chunk_size`, your own loop): compression then waits for the last chunk.
+        heads_per_layer: number of KV heads of every full-attention layer. Needed only if the model's configuration
+            does not say.
+        fold_every: fold the later tokens of a row whenever there are this many; None: never. A row holds its budget
+            and at most this many dense tokens. A budget in bytes includes them.
+        fold_turns: after a turn (several tokens at once: a second document, a long message), fold a row's dense tokens
+            if there are more than this many; None: never. The turn itself is attended to exactly, before it is folded.
+            A row holds its budget, at most this many dense tokens, and the tokens that came one by one since the last
+            turn, in buffers with half as much room again. A budget that is a share of the prompt becomes a share of
+            all tokens so far. A turn that arrives in chunks is folded chunk by chunk.
+        defer: leave the prompt dense. `compressed_by` then makes compressed forks, each with a method of its own. The
+            cache itself cannot be used for decoding.
+        waiting_queries: number of last queries of the prompt that a deferred cache keeps for these methods, if you
+            know how many they look at; None: all, which can take more memory than keys and values.
+        observer: an object that sees every row of every layer right after its compression.
 
     Raises:
-        CacheError: the attention implementation is not "winnow"; a prompt_length that is no number of tokens.
-        ModelError: an encoder-decoder or bidirectional model, or what is none of transformers; an adapter that puts
-            tokens of its own before every input; a model that does not show what the method asks for (how queries are
+        CacheError: the attention implementation is not "winnow", or prompt_length is not a number of tokens.
+        ModelError: the model is an encoder-decoder, is bidirectional or is not a transformers model; an adapter puts
+            tokens of its own before every input; or the model does not expose what the method needs (how queries are
             rotated, a plain output projection).
-        MethodError: a method without the head scores that it needs, or with those of a model of another shape; one that
-            has a prompt read twice before it compresses it (kvzip), without `defer`; one that
-            cannot fold; a fold_every or fold_turns that is no number of tokens.
+        MethodError: the method lacks the head scores that it needs, or has those of a model of another shape; it reads
+            a prompt twice before it compresses it (kvzip), without `defer`; it cannot fold; or fold_every or
+            fold_turns is not a number of tokens.
     """
 
     def __init__(
@@ -140,7 +143,7 @@ class CompressedCache(Cache):
                 f"{type(model).__name__} has no full-attention layer, so nothing can be compressed; use its own cache."
             )
         if len(heads) != found:
-            raise CacheError(f"heads_per_layer names {len(heads)} layers, the model has {found} full-attention layers.")
+            raise CacheError(f"heads_per_layer has {len(heads)} layers; give {found}, one per full-attention layer.")
 
     @property
     def method(self) -> Method:
@@ -149,7 +152,7 @@ class CompressedCache(Cache):
 
     @property
     def is_linear(self) -> list[bool]:
-        """True for layers with a linear state alone; those next to full attention have keys to make masks for."""
+        """True for layers with only a linear state; one beside full attention has keys that need a mask."""
         linear = super().is_linear
         return [
             each and not isinstance(layer, CompressedLayer) for each, layer in zip(linear, self.layers, strict=True)
@@ -166,26 +169,29 @@ class CompressedCache(Cache):
         fold_every: int | None = None,
         replayed: Replayed | None = None,
     ) -> CompressedCache:
-        """A fork of a prompt that waits for its compression, compressed by `method`.
+        """A fork whose prompt is compressed by `method`, of a cache that was made with `defer=True`.
 
-        A cache made with `defer=True` waits once its prompt is there: the prefill, which is the same whatever the
-        method, is then done once for any number of methods. The fork reads the prompt where it lies and holds nothing
-        but what its method keeps.
+        The prefill does not depend on the method, so one prefill serves any number of methods. The fork reads the
+        prompt in place, without a copy, and holds only what its method keeps.
 
-        rank: see `Method.select`; for the prompt alone. fold_every: the fork's own; None: as this cache's. replayed:
-        what `winnow.cache.replay.replay` found, for a method that has the prompt read again.
+        Args:
+            method: the result of `winnow.method`, or its text.
+            rank: see `Method.select`; it applies to the prompt only.
+            fold_every: for the fork; None: the same as this cache's.
+            replayed: the result of `winnow.cache.replay.replay`, for a method that reads the prompt again.
 
         Raises:
-            CacheError: no prompt is waiting; a method that looks at more queries than wait; one without its replay.
-            MethodError: a method that cannot fold, where the fork is to.
+            CacheError: no prompt is waiting for compression, the method looks at more queries than the cache kept, or
+                it needs a replay that is not given.
+            MethodError: the fork is to fold, and the method cannot.
         """
         self._check_whole()
         method = as_method(method)
         check_sharing(self.config, method, folds=fold_every is not None or self.compression.folds)
         if not all(layer.waiting for layer in self.compressed_layers()):
             raise CacheError(
-                "no prompt is waiting for its compression; make the cache with defer=True, then run the prompt through "
-                "the model."
+                "no prompt is waiting for compression; make the cache with defer=True, then run the prompt through the "
+                "model."
             )
         # Compression reads the prompt and lets go of it, so the fork needs no copy.
         read = [part for layer in self.compressed_layers() for part in (layer.arriving, layer.tail)]
@@ -199,17 +205,17 @@ class CompressedCache(Cache):
         return twin
 
     def extended(self, prompt_length: int) -> CompressedCache:
-        """A fork of a prompt that is still arriving, which will be `prompt_length` tokens long.
+        """A fork of a prompt that is still arriving, with `prompt_length` as its final number of tokens.
 
         Raises:
-            CacheError: the prompt is compressed already, or longer.
+            CacheError: the prompt is already compressed, or already longer.
         """
         goal = optional_count("prompt_length", prompt_length, "prompt tokens")
         compressed = any(layer.compressed for layer in self.compressed_layers())
         if goal is None or compressed or goal < self.get_seq_length():
             raise CacheError(
-                f"a prompt of {self.get_seq_length()} tokens cannot become {prompt_length} tokens long, or it is "
-                "compressed already; fork the cache before its last chunk."
+                f"a prompt with {self.get_seq_length()} tokens so far cannot get the length {prompt_length!r}, or it "
+                "is already compressed; fork the cache before its last chunk."
             )
         twin = deepcopy(self)
         twin.compression.prompt_length = goal
@@ -217,18 +223,20 @@ class CompressedCache(Cache):
 
     @classmethod
     def joined(cls, caches: Sequence[CompressedCache]) -> CompressedCache:
-        """One cache with the rows of several, in order, that share their prefixes; for decoding side by side.
+        """One cache with the rows of several caches, in order, for decoding side by side.
 
-        Rows may differ in length, so pass `position_ids` when decoding. Tokens after the prompts are copied.
+        The compressed prefixes are shared; tokens after the prompts are copied. Rows may differ in length, so pass
+        `position_ids` when decoding.
 
         Raises:
-            CacheError: no cache, or one that is not compressed, is about to take candidates back, had padding among its
-                later tokens, has layers of another kind, another fold_every or fold_turns, or folds by another method.
+            CacheError: there is no cache; one is not compressed, is in assisted decoding, had padding among its later
+                tokens or has layers without full attention; or they differ in fold_every, fold_turns or the method that
+                folds.
         """
         if not caches or not all(cache._is_joinable() for cache in caches):
             raise CacheError(
-                "only caches of models with nothing but full attention can be joined, once their prompts are "
-                "compressed; not within assisted decoding, and not where later tokens came with padding."
+                "these caches cannot be joined: all layers of the model must have full attention, and all prompts must "
+                "be compressed; no cache may be in assisted decoding, or have padding among its later tokens."
             )
         if len({cache.compression.folding for cache in caches}) > 1:
             raise CacheError(
@@ -242,15 +250,16 @@ class CompressedCache(Cache):
         return twin
 
     def alone(self, row: int) -> CompressedCache:
-        """A fork with a single row, which shares its prefix; the other rows are as before.
+        """A fork with a single row, which shares the row's compressed prefix. This cache does not change.
 
         Raises:
-            CacheError: nothing is compressed yet, a pass was not finished, no such row, layers of another kind.
+            CacheError: nothing is compressed yet, the last forward pass was not finished, there is no such row, or the
+                model has layers without full attention.
         """
         if not self._is_joinable():
             raise CacheError(
-                "only a row of a model with nothing but full attention can be a cache of its own, once its prompt is "
-                "compressed; not within assisted decoding, and not where later tokens came with padding."
+                "this row cannot get its own cache: all layers of the model must have full attention, and the prompt "
+                "must be compressed; the cache may not be in assisted decoding, or have padding among its later tokens."
             )
         rows = len(self.compressed_layers()[0].prefixes)
         if not 0 <= row < rows:
@@ -261,27 +270,28 @@ class CompressedCache(Cache):
         return twin
 
     def coalitions(self, masks: Tensor, window: int) -> CompressedCache:
-        """C forks of a cache of one row, as rows of one cache that share its prefix memory; for decoding side by side.
+        """C forks of a cache with one row, as the rows of one cache, for decoding side by side.
 
-        In row i, KV head h of compressed layer l reads all that the cache kept for it where masks[i, l, h], and only
-        the last `window` prompt tokens elsewhere. Tokens after the prompt are read by every head.
+        The forks share the memory of the compressed prefix. In row i, KV head h of compressed layer l reads everything
+        that the cache kept for it if masks[i, l, h] is True; otherwise it reads only the last `window` prompt tokens.
+        Every head reads the tokens after the prompt.
 
         Args:
-            masks: [C, L, H] bool, L compressed layers of H KV heads.
-            window: tokens, at least 0; how many of them a head has depends on what was kept.
+            masks: [C, L, H] bool, for L compressed layers of H KV heads.
+            window: number of tokens, at least 0. A head reads only those of them that were kept.
 
         Raises:
-            CacheError: nothing is compressed yet, several rows, a cache that folds, masks of another shape or type, a
-                negative window.
+            CacheError: nothing is compressed yet, the cache has several rows or folds, the masks have another shape or
+                type, or the window is negative.
         """
         if self.compression.folds:
             raise CacheError(
-                "coalitions read views of a prompt, which cannot be folded; leave fold_every and fold_turns out."
+                "coalitions share a prompt, which then cannot be folded; leave fold_every and fold_turns out."
             )
         self._check_whole()
         ours = self.compressed_layers()
         if not all(layer.compressed and len(layer.prefixes) == 1 and layer.prefixes[0] for layer in ours):
-            raise CacheError("coalitions are formed of a cache that holds a single row, whose prompt is compressed.")
+            raise CacheError("coalitions need a cache with a single row, whose prompt is compressed.")
         heads = self.compression.heads
         fits = masks.dtype == torch.bool and masks.dim() == 3 and len(masks) and masks.shape[1] == len(heads)
         if not fits or set(heads) != {masks.shape[2]}:
@@ -303,7 +313,7 @@ class CompressedCache(Cache):
 
     @opaque
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        """Called once at the start of every forward pass, which makes it the place to check the model's state."""
+        """Sizes of the attention mask. Called at the start of every forward pass, it also checks the model's state."""
         check_implementation(self.config)
         self._check_whole()
         if not query_length:
@@ -319,10 +329,10 @@ class CompressedCache(Cache):
 
     @opaque
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """All tokens ever seen, padding included.
+        """Number of tokens seen so far, padding included.
 
         Raises:
-            CacheError: the last forward pass was not finished, so there is no one length.
+            CacheError: the last forward pass was not finished, so the layers differ in length.
         """
         if layer_idx == 0:
             self._check_finished()  # generate() cuts its input by it
@@ -333,16 +343,16 @@ class CompressedCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """As transformers' own; the attention function finishes what is begun here for full-attention layers.
+        """Same as in transformers; for full-attention layers, the attention function completes the update.
 
         Raises:
-            CacheError: gradients are wanted of a step over tokens that are held; the last forward pass was not
-                finished; a model of another shape.
+            CacheError: a step over tokens in the cache needs gradients, the last forward pass was not finished, or the
+                model has another shape.
         """
         if layer_idx >= len(self.layers):
             raise CacheError(
-                f"the model has a layer {layer_idx}, this cache {len(self.layers)} layers: it is of another model. "
-                "Make one CompressedCache per model."
+                f"the model has a layer {layer_idx}, but this cache has {len(self.layers)} layers: it belongs to "
+                "another model. Make one CompressedCache per model."
             )
         layer = self.layers[layer_idx]
         if isinstance(layer, CompressedLayer):
@@ -360,26 +370,26 @@ class CompressedCache(Cache):
         return keys, values
 
     def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
-        """As transformers' own. A linear layer that asks for itself is about to change its state in place."""
+        """Same as in transformers. A linear layer that asks about itself is about to change its state in place."""
         if layer_idx is not None:
             self._touch_linear(layer_idx)
         found: bool = super().has_previous_state(layer_idx, state_idx)
         return found
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        """As transformers' own, for the model to change in place."""
+        """Same as in transformers, for the model to change in place."""
         self._touch_linear(layer_idx)
         state: Tensor | None = super().get_conv_state(layer_idx, state_idx)
         return state
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        """As transformers' own, for the model to change in place."""
+        """Same as in transformers, for the model to change in place."""
         self._touch_linear(layer_idx)
         state: Tensor | None = super().get_recurrent_state(layer_idx, state_idx)
         return state
 
     def update_conv_state(self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any) -> Tensor:
-        """As transformers' own."""
+        """Same as in transformers."""
         self._touch_linear(layer_idx)
         state: Tensor = super().update_conv_state(conv_states, layer_idx, state_idx, **kwargs)
         if state.requires_grad:
@@ -389,7 +399,7 @@ class CompressedCache(Cache):
     def update_recurrent_state(
         self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
     ) -> Tensor:
-        """As transformers' own."""
+        """Same as in transformers."""
         self._touch_linear(layer_idx)
         state: Tensor = super().update_recurrent_state(recurrent_states, layer_idx, state_idx, **kwargs)
         if state.requires_grad:
@@ -397,13 +407,13 @@ class CompressedCache(Cache):
         return state
 
     def take_back_unfinished(self) -> None:
-        """Takes back the tokens of a forward pass over compressed prompts that an error or an interrupt ended early.
+        """Removes the tokens of a forward pass over compressed prompts that an error or an interrupt ended early.
 
-        Afterwards the cache is what it was before that pass, which can be repeated. Nothing happens where the last pass
-        reached all layers: `get_seq_length` tells if its tokens are held, and `crop` takes them back.
+        The cache is then as it was before that pass, so the pass can be repeated. Nothing happens if the last pass
+        reached all layers: `get_seq_length` says whether the cache holds its tokens, and `crop` removes them.
 
         Raises:
-            CacheError: a pass of the prompt itself, or one that reached linear layers, whose states are overwritten.
+            CacheError: the pass was that of the prompt itself, or it reached linear layers and overwrote their states.
         """
         progress = self.compression.progress
         if progress.is_whole():
@@ -445,8 +455,9 @@ class CompressedCache(Cache):
         ours = self.compressed_layers()
         if any(layer.seen != ours[0].seen for layer in ours):
             raise CacheError(
-                f"the layers of this cache hold {[layer.seen for layer in ours]} tokens; change them through the cache "
-                "only, and start again from the prompt with a new CompressedCache."
+                f"the layers of this cache hold different numbers of tokens, {[layer.seen for layer in ours]}: they "
+                "were changed one by one. Start again from the prompt with a new CompressedCache, and change layers "
+                "only through the cache."
             )
 
     def _check_finished(self) -> None:
@@ -461,17 +472,17 @@ class CompressedCache(Cache):
         """Raises CacheError where layers wait for others to be compressed, as that was interrupted."""
         if self.compression.together.waiting:
             raise CacheError(
-                "the compression of this prompt was interrupted, and layers that share their slots have none yet; the "
-                "next tokens go on with it, or start again from the prompt with a new CompressedCache."
+                "the compression of this prompt was interrupted before layers that share slots got theirs. Continue "
+                "with the next tokens, which finish it, or start again from the prompt with a new CompressedCache."
             )
 
     # --- rows and lengths ----------------------------------------------------------------------------------
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Takes back the last tokens of every row: so many if negative, all but so many if positive.
+        """Removes the last tokens of every row: -n removes n tokens; n keeps the first n.
 
         Raises:
-            CacheError: they are compressed, or a sliding or linear layer has let go of what it was before them; the
+            CacheError: these tokens are compressed, or a sliding or linear layer no longer has its earlier state. The
                 cache is then unchanged.
         """
         self._check_whole()
@@ -486,17 +497,17 @@ class CompressedCache(Cache):
             super().crop(tokens_to_remove)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Row i becomes what row beam_idx[i] was."""
+        """Reorders the rows: row i becomes what row beam_idx[i] was."""
         with self.compression.progress.changing():
             # Brought to the host once; every layer looks at it.
             super().reorder_cache(beam_idx.cpu())
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Every row `repeats` times."""
+        """Repeats every row `repeats` times."""
         self.reorder_cache(self._row_numbers().repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Only the rows `indices` (integers or a boolean mask)."""
+        """Keeps only the rows `indices` (integers or a boolean mask)."""
         self.reorder_cache(self._row_numbers()[indices.cpu()])
 
     def _row_numbers(self) -> Tensor:
@@ -504,27 +515,27 @@ class CompressedCache(Cache):
         return torch.arange(len(self.compressed_layers()[0].prefixes), device="cpu")
 
     def reset(self) -> None:
-        """Empty again."""
+        """Empties the cache."""
         super().reset()
         self.compression.reset()
 
     def is_attention_alone(self) -> bool:
-        """True if all layers are compressed ones: sliding and linear layers keep a state of their own."""
+        """True if all layers have full attention: sliding and linear layers keep a state of their own."""
         return all(map(is_attention_alone, self.layers))
 
     # --- what is held --------------------------------------------------------------------------------------
 
     def kept(self, layer: int, row: int = 0) -> list[Tensor]:
-        """Kept positions of one row, of its prompt and of what was folded since: H int64 tensors, ascending.
+        """Kept positions of one row, those of folded tokens included: one ascending int64 tensor for every KV head.
 
-        Padding does not count.
+        Positions count without padding.
 
         Args:
-            layer: the model's layer index.
-            row: the sequence in the batch.
+            layer: index of the layer in the model.
+            row: index of the sequence in the batch.
 
         Raises:
-            CacheError: not a full-attention layer, no such row, or nothing was compressed yet.
+            CacheError: the layer has no full attention, there is no such row, or nothing was compressed yet.
         """
         chosen = self.layers[layer] if -len(self.layers) <= layer < len(self.layers) else None
         if not isinstance(chosen, CompressedLayer):
@@ -539,7 +550,7 @@ class CompressedCache(Cache):
         return chosen.kept(row)
 
     def stats(self) -> CacheStats:
-        """Statistics of what is held now, counted from the tensors alive.
+        """Statistics of what the cache holds now, counted from its tensors.
 
         Raises:
             CacheError: the last forward pass was not finished.
@@ -578,8 +589,8 @@ class CompressedCache(Cache):
 
     def __copy__(self) -> CompressedCache:
         raise CacheError(
-            "a shallow copy would share the tokens that come later with its original; fork the cache with "
-            "copy.deepcopy, which shares what is compressed and nothing else."
+            "a shallow copy would share later tokens with its original; fork the cache with copy.deepcopy, which "
+            "shares only what is compressed."
         )
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:

@@ -134,8 +134,8 @@ class Compression:
         needed = max(method.queries_needed(length), self.queries_of_folds(method))
         if self.defer and queries < min(needed, length):
             raise CacheError(
-                f"{method.name} looks at the last {min(needed, length)} queries of the prompt, of which {queries} are "
-                "there; make the cache with a larger waiting_queries, or without."
+                f"{method.name} looks at the last {min(needed, length)} queries of the prompt, but the cache kept only "
+                f"{queries}; make it with a larger waiting_queries, or without."
             )
         if self.folds:
             check_foldable(method, self.fold_every, self.fold_turns)
@@ -173,8 +173,8 @@ class Compression:
         gone = self.model() is None and not self.attentions
         whose = "a model that is gone" if gone else "another model (of the same shape, or a copy)"
         return CacheError(
-            f"this cache is of {whose}, whose keys and values it holds; make a CompressedCache of the model that you "
-            "call, or load_context with it."
+            f"this cache is of {whose}, whose keys and values it holds; make a CompressedCache for the model that you "
+            "call, or load the context with that model."
         )
 
     def notice(self, seen: int, new: int) -> None:
@@ -182,10 +182,9 @@ class Compression:
         if new == 1 and self._chunk > 1 and not self._warned:
             self._warned = True
             warnings.warn(
-                f"this cache was made with prompt_length={self.prompt_length}, but after {seen} tokens they come one "
-                f"by one: nothing is compressed before {self.prompt_length} are there. Make it with the number of "
-                "tokens that the prompt really has (padding included), or without prompt_length if it comes in one "
-                "piece.",
+                f"this cache was made with prompt_length={self.prompt_length}, but after {seen} tokens they arrive one "
+                f"by one, and nothing is compressed before there are {self.prompt_length}. Pass the number of tokens "
+                "that the prompt really has (padding included), or leave prompt_length out if it arrives in one piece.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -199,11 +198,11 @@ class Compression:
         if self.prompt_length is not None or self.folds:
             return
         raise CacheError(
-            f"{tokens} tokens were compressed as a prompt, and {tokens} more come before anything was generated, as if "
-            "it came in chunks (prefill_chunk_size): all but the first would stay dense. Make the cache with "
-            "prompt_length=input_ids.shape[1], so that the whole prompt is compressed (winnow.compress(..., "
-            "chunk_size=) does so), or with fold_turns=R, so that every chunk is. If the prompt is complete, and its "
-            f"question as long, say so with prompt_length={tokens}."
+            f"{tokens} tokens were compressed as a prompt, and {tokens} more arrive before anything was generated. "
+            "They look like chunks of one prompt (prefill_chunk_size), of which all but the first would stay dense. "
+            "Make the cache with prompt_length=input_ids.shape[1] to compress the whole prompt (winnow.compress(..., "
+            "chunk_size=) does so), or with fold_turns=R to compress every chunk. If the prompt is complete, and its "
+            f"question happens to be as long, pass prompt_length={tokens}."
         )
 
     def reset(self) -> None:
@@ -280,8 +279,8 @@ class Compression:
             if not any(dense):
                 raise
             raise BudgetError(
-                f"{error} {readable_bytes(sum(dense))} of it are for the tokens that are dense until they are folded, "
-                "and for the queries that folding asks for: fewer with a smaller fold_every."
+                f"{error} {readable_bytes(sum(dense))} of it are for tokens that are dense until they are folded, and "
+                "for queries that folding needs; a smaller fold_every needs less."
             ) from None
         if allocation.bytes is not None:
             prefixes = tuple(share - extra for share, extra in zip(allocation.bytes, dense, strict=True))

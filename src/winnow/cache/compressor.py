@@ -132,8 +132,8 @@ class LayerCompressor:
         for name, tensor in named.items():
             if tensor.numel():
                 error = ModelError(
-                    f"The {name} of layer {self._name()} hold NaN or infinite numbers, so nothing could be chosen by "
-                    "them. Check the prompt without compression; a model in float16 may need bfloat16 or float32."
+                    f"The {name} of layer {self._name()} hold NaN or infinite numbers, so tokens cannot be scored. "
+                    "Check the prompt without compression; a model in float16 may need bfloat16 or float32."
                 )
                 doubted(~all_finite(tensor), error)
 
@@ -165,5 +165,5 @@ def _alive(module: ref[Any] | None) -> Any:
     """The model, or the module of one, that a cache refers to."""
     found = module() if module is not None else None
     if found is None:
-        raise CacheError("the model of this cache is gone; keep it until its prompt is compressed.")
+        raise CacheError("the model of this cache was deleted; keep it until the prompt is compressed.")
     return found

@@ -23,8 +23,8 @@ import safetensors
 import torch
 from torch import Tensor
 
-from winnow.errors import CacheError, FileError, JsonError
-from winnow.files import reading, replacing
+from winnow.errors import ContextError, FileError, JsonError
+from winnow.files import has_text_name, reading, replacing
 from winnow.strict_json import parse_object
 from winnow.typed import Between, TypedError, read_as
 
@@ -82,18 +82,18 @@ class Container:
 
     @classmethod
     def open(cls, path: Path) -> Container:
-        """Reads the header only. Raises CacheError for what is no context, of a newer version, cut off or changed."""
+        """Reads the header only. Raises ContextError for what is no context, of a newer version, cut off or changed."""
         with _opened(path) as file:
             return _read_header(path, file)
 
     def verify(self) -> None:
-        """Reads the whole file. Raises CacheError where its tensors were changed, or it was replaced."""
+        """Reads the whole file. Raises ContextError where its tensors were changed, or it was replaced."""
         with _opened(self.path) as file:
             self._check_same(_read_header(self.path, file))
             file.seek(self.start)
             found = _hash(file)
         if found != self.payload:
-            raise CacheError(
+            raise ContextError(
                 f"{self.path} is damaged: its content was changed after it was written. Copy it again, or compress "
                 "the document again."
             )
@@ -101,7 +101,7 @@ class Container:
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, on the CPU: views of one private mapping of the file, read when they are touched.
 
-        Raises CacheError where they cannot be read, or the file was replaced since its header was.
+        Raises ContextError where they cannot be read, or the file was replaced since its header was.
         """
         try:
             with safetensors.safe_open(self.path, framework="pt") as file:
@@ -114,23 +114,23 @@ class Container:
 
     def _check_same(self, now: Container) -> None:
         if now != self:
-            raise CacheError(f"{self.path} was replaced while it was read: load it again.")
+            raise ContextError(f"{self.path} was replaced while it was read: load it again.")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """A file to read from. Raises CacheError where there is none, or reading fails."""
+    """A file to read from. Raises ContextError where there is none, or reading fails."""
     try:
         with reading(path) as file:
             yield file
     except FileError as problem:
-        raise CacheError(str(problem)) from None
+        raise ContextError(str(problem)) from None
 
 
 def write_container(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool) -> Path:
     """Writes facts (JSON) and tensors. Nothing under `path` changes unless everything was written.
 
-    Raises CacheError where the file exists and is not to be overwritten, or cannot be written, and for a name that
+    Raises ContextError where the file exists and is not to be overwritten, or cannot be written, and for a name that
     could not be read back.
     """
     size = sum(tensor.nbytes for tensor in tensors.values())
@@ -139,16 +139,14 @@ def write_container(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, 
         with replacing(path, overwrite, size) as file:
             _write(file, facts, tensors)
     except FileError as problem:
-        raise CacheError(str(problem)) from None
+        raise ContextError(str(problem)) from None
     return path
 
 
 def check_name(path: Path) -> None:
-    """Raises CacheError for a name that could not be read back: the library that maps the tensors takes UTF-8 only."""
-    try:
-        str(path).encode("utf-8")
-    except UnicodeEncodeError:
-        raise CacheError(f"{path} is no name in UTF-8, as those of contexts are; give another one.") from None
+    """Raises ContextError for a name that could not be read back: the library that maps tensors takes UTF-8 only."""
+    if not has_text_name(path):
+        raise ContextError(f"{path} is not a UTF-8 name, which a context needs; give another one.")
 
 
 def _write(file: BinaryIO, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -181,7 +179,7 @@ def _header(facts: str, table: Mapping[str, Any], payload: str) -> bytes:
     text = json.dumps({"__metadata__": metadata, **table}, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-(_LENGTH.size + len(text)) % ALIGNMENT)
     if len(text) > _LONGEST_HEADER:
-        raise CacheError("this context has too many rows and layers for one file; save rows apart.")
+        raise ContextError("this context has too many rows and layers for one file; save rows in separate files.")
     blank = _LENGTH.pack(len(text)) + text
     return _sealed(blank, _digest(blank).hexdigest())
 
@@ -207,7 +205,7 @@ def _read_header(path: Path, file: BinaryIO) -> Container:
     metadata, end = _parse(path, text)
     facts = _facts(path, metadata)
     if _digest(_sealed(begin + text, _BLANK)).hexdigest() != metadata.get(HEADER):
-        raise CacheError(
+        raise ContextError(
             f"{path} is damaged: its header was changed after it was written. Copy it again, or compress the document "
             "again."
         )
@@ -236,9 +234,9 @@ def _facts(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     if type(version) is not int:
         raise _damaged(path, "its header cannot be read")
     if version != VERSION:
-        raise CacheError(
-            f"{path} has format version {version}, this Winnow reads version {VERSION}: upgrade winnow-kv, or compress "
-            "the document again."
+        raise ContextError(
+            f"{path} has format version {version}, but this Winnow reads version {VERSION}: upgrade winnow-kv, or "
+            "compress the document again."
         )
     return facts
 
@@ -250,14 +248,14 @@ def _json(path: Path, text: bytes) -> dict[str, Any]:
         raise _damaged(path, "its header cannot be read") from None
 
 
-def _foreign(path: Path) -> CacheError:
-    return CacheError(
+def _foreign(path: Path) -> ContextError:
+    return ContextError(
         f"{path} is not a context: give a file that `winnow compress DOCUMENT -o FILE` or context.save wrote."
     )
 
 
-def _damaged(path: Path, what: str) -> CacheError:
-    return CacheError(
+def _damaged(path: Path, what: str) -> ContextError:
+    return ContextError(
         f"{path} is damaged ({what}): it may have been cut off while it was copied. Copy it again, or compress the "
         "document again."
     )

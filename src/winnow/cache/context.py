@@ -28,10 +28,11 @@ from winnow.models.adapters import without_wrappers
 from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew, starts_anew
 from winnow.models.last_logits import last_only
+from winnow.models.positions import positions_from
 
 
 class Context:
-    """The compressed prefill of a prompt. It is never written to again; `cache()` forks it."""
+    """A prompt's compressed prefill. It never changes; `cache()` makes caches that start from it."""
 
     def __init__(
         self,
@@ -40,15 +41,17 @@ class Context:
         position_offsets: Tensor | None = None,
         made: MadeFacts | None = None,
     ) -> None:
-        """A context of a cache right after its prompt was compressed.
+        """A context of a cache right after its prompt was compressed. `compress` and `load_context` make them.
 
         Args:
-            position_offsets: int64 [R, 1], of models that keep them for prompts with images.
-            made: of a context from a file.
+            cache: the cache. It must not change any more.
+            input_ids: [R, N] tokens of the prompt.
+            position_offsets: int64 [R, 1], for models that keep them for prompts with images.
+            made: facts from a file, for a context that comes from one.
         """
         self._cache = cache
         self.input_ids = input_ids
-        """[R, N] the tokens it was made from; put them before the question's for `model.generate`."""
+        """[R, N] tokens that the context was made from. For `model.generate`, put them before the question's tokens."""
         self._position_offsets = position_offsets
         self._made = made
 
@@ -65,14 +68,14 @@ class Context:
 
     @property
     def method(self) -> Method:
-        """The method that compressed it; one from a file knows its name and budget only."""
+        """The method that compressed the context. If it comes from a file, it knows only its name and budget."""
         return self._cache.method
 
     def cache(self) -> CompressedCache:
-        """A cache that starts from this context and shares its prefix memory; its own tail is private.
+        """A cache that starts from this context. It shares the context's memory and has a tail of its own.
 
-        A model that keeps the offsets of positions behind images (Qwen-VL) is given those of this context: use the
-        cache before the model reads another prompt.
+        A model that keeps position offsets for images (Qwen-VL) is set to those of this context, so use the cache
+        before the model reads another prompt.
         """
         model = self._cache.compression.model()
         if model is not None:
@@ -96,20 +99,21 @@ class Context:
         prompt: Mapping[str, Any] | None = None,
         overwrite: bool = False,
     ) -> Path:
-        """Writes a safetensors file that `load_context` reads, in any process that has the same model.
+        """Writes a safetensors file that `load_context` reads, in any process with the same model.
 
-        An interrupted or failed write leaves nothing behind, a killed process a hidden `.winnow-….part` beside the
-        target, which may be deleted. What is read back does not fold (`fold_every`, `fold_turns`): queries are not
-        written.
+        An interrupted or failed write leaves nothing behind. A killed process leaves a hidden `.winnow-….part` file
+        next to the target, which may be deleted. A context that is read back does not fold (`fold_every`,
+        `fold_turns`), because queries are not written.
 
         Args:
-            tokenizer: what made the tokens; loading can then check it.
-            document: the text of the prompt's document, which `winnow ask` needs to put questions behind it.
-            prompt: how the document was put into its prompt, where that was not as usual: `PromptStyle.facts()`.
-            overwrite: replace a file of this name.
+            path: the file to write.
+            tokenizer: the tokenizer that made the tokens, so that loading can check it.
+            document: text of the prompt's document. `winnow ask` needs it to add questions.
+            prompt: `PromptStyle.facts()` of the style that made the prompt, unless it was the default one.
+            overwrite: replace an existing file.
 
         Raises:
-            CacheError: the file exists or cannot be written; the model is gone; a layer, or a text, that cannot be
+            ContextError: the file exists or cannot be written, the model no longer exists, or a layer or text cannot be
                 written.
             ModelError: the model's weights are offloaded.
         """
@@ -130,27 +134,29 @@ def compress(
     tokenizer: Words | None = None,
     **inputs: Any,
 ) -> Context:
-    """Prefills input_ids [R, N] once and compresses them, with no question in sight.
+    """Prefills input_ids [R, N] once and compresses them, before any question is known.
 
     Args:
-        method: from `winnow.method(name, budget=...)`, or its text: "adakv @ 5%".
-        attention_mask: [R, N], 0 for padding on the left. Positions count without padding, as `model.generate` counts
-            them, unless `position_ids` say otherwise.
-        chunk_size: prefill in chunks of so many tokens: less working memory, but every layer's dense keys and values
-            are alive until the last chunk.
-        fold_every, fold_turns: of the caches that start from the context; see `CompressedCache`.
-        observer: sees every row of every layer right after its compression.
-        tokenizer: the model's, for methods that have it repeat the prompt (kvzip) and say so in words. Every layer's
-            dense keys and values are alive until it did.
-        inputs: passed to the model with the prompt: images (pixel values), and with every chunk what is no tensor
-            (`adapter_names`). Of `position_ids` [..., N] each chunk has its part.
+        model: a decoder-only model, after `model.set_attn_implementation("winnow")`.
+        input_ids: [R, N] tokens of the prompt.
+        method: the result of `winnow.method(name, budget=...)`, or its text: "adakv @ 5%".
+        attention_mask: [R, N], 0 for padding on the left. Positions count without padding, as in `model.generate`,
+            unless `position_ids` are given.
+        chunk_size: prefill this many tokens at a time. This needs less working memory, but keeps every layer's dense
+            keys and values until the last chunk.
+        fold_every, fold_turns: for the caches that start from the context; see `CompressedCache`.
+        observer: an object that sees every row of every layer right after its compression.
+        tokenizer: the model's tokenizer, for methods that ask the model to repeat the prompt (kvzip). Every layer's
+            dense keys and values are kept until the model has done so.
+        inputs: further arguments of the model. Tensors (pixel values of images) come with the whole prompt; other
+            values (`adapter_names`) come with every chunk. `position_ids` [..., N] are divided among the chunks.
 
     Raises:
-        CacheError: an empty prompt; a chunk_size that is no number of tokens, or one that parts a prompt with images;
-            input_ids that are no tensor; an attention implementation that is not "winnow"; an argument of the model's
-            that is given to it anyway (use_cache, past_key_values); a model that takes no question behind a context.
-        MethodError: a method that cannot fold, where fold_every or fold_turns is given; one that has the prompt
-            repeated, without a tokenizer, or where prompt and chunk are longer than the model reads.
+        CacheError: the prompt is empty; input_ids is not a tensor; chunk_size is not a number of tokens, or divides a
+            prompt with images; the attention implementation is not "winnow"; `compress` sets an argument itself
+            (use_cache, past_key_values); or the model cannot take a question after a context.
+        MethodError: fold_every or fold_turns is given and the method cannot fold; or the method has the prompt
+            repeated, and there is no tokenizer, or prompt and chunk are longer than the model can read.
         ModelError: as for `CompressedCache`.
     """
     check_model(model)
@@ -206,7 +212,7 @@ def _check_own(inputs: Mapping[str, Any]) -> None:
     """Raises CacheError for arguments of a forward pass that `compress` gives itself."""
     for name in ("past_key_values", "use_cache"):
         if name in inputs:
-            raise CacheError(f"compress makes the cache of a context by itself; leave {name} out.")
+            raise CacheError(f"winnow.compress makes the cache itself; leave {name} out.")
 
 
 def _check_repeatable(method: Method, tokenizer: Words | None, inputs: Mapping[str, Any]) -> None:
@@ -216,8 +222,8 @@ def _check_repeatable(method: Method, tokenizer: Words | None, inputs: Mapping[s
     words_of(tokenizer, method.scorer.replayer)
     if inputs:
         raise MethodError(
-            f"{method} has the model repeat its prompt token by token, without {', '.join(inputs)}; use a method that "
-            "reads it once."
+            f"{method} has the model repeat its prompt from tokens alone, without {', '.join(inputs)}; use a method "
+            "that reads the prompt once."
         )
 
 
@@ -226,8 +232,8 @@ def _check_read_at_once(inputs: Mapping[str, Any], chunk: int, length: int) -> N
     found = _tensors(inputs)
     if found and chunk < length:
         raise CacheError(
-            f"{', '.join(found)} came with a prompt in chunks: images, and all else that comes as tensors, belong to a "
-            "prompt that is read at once; leave chunk_size out."
+            f"{', '.join(found)} cannot be divided into chunks: a prompt with images, or with other tensors, must be "
+            "read at once; leave chunk_size out."
         )
 
 
@@ -238,7 +244,7 @@ def _positions(model: PreTrainedModel, input_ids: Tensor, mask: Tensor | None, i
     """
     given: Tensor | None = inputs.pop("position_ids", None)
     if given is None and mask is None and counts_anew(model.config):
-        return torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        return positions_from(0, input_ids)
     if given is not None or mask is None or mask.dim() != 2:
         return given
     if "position_ids" not in inspect.signature(without_wrappers(model).forward).parameters:
@@ -264,16 +270,18 @@ def load_context(
     tokenizer: PreTrainedTokenizerBase | None = None,
     verify: bool = True,
 ) -> Context:
-    """A context that `Context.save` wrote. On a CPU it is used where the file is mapped: processes share its pages.
+    """Loads a context that `Context.save` wrote. On a CPU, the file is mapped into memory, which processes share.
 
     Args:
-        model: the one that made it, after `model.set_attn_implementation("winnow")`, in the same dtype.
-        tokenizer: checked against the one that was saved with it, if one was.
-        verify: compare a checksum of the whole file, two to three seconds per GiB. Otherwise only the header and the
-            length are checked, and content is read when it is first used.
+        path: the file.
+        model: the model that made the context, in the same dtype, after `model.set_attn_implementation("winnow")`.
+        tokenizer: a tokenizer to compare with the one that was saved with the context, if one was.
+        verify: check the whole file against its checksum, which takes two to three seconds per GiB. Otherwise only
+            header and length are checked, and the content is read when it is first used.
 
     Raises:
-        CacheError: no context, a newer format, cut off or changed; another model, dtype or tokenizer.
+        ContextError: the file is not a context, has a newer format, is cut off or changed; or it belongs to another
+            model, dtype or tokenizer.
     """
     file = ContextFile.open(path)
     if tokenizer is not None:

@@ -24,13 +24,13 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.container import Container, write_container
 from winnow.cache.facts import ContextFacts, LayerFacts, MadeFacts
 from winnow.cache.fingerprint import ModelFingerprint, check_tokenizer, hash_tokenizer
-from winnow.cache.guards import text_config
+from winnow.cache.guards import check_model, text_config
 from winnow.cache.layer_config import most_query_heads
 from winnow.cache.layer_state import Expected, LayerState, restore, state_of, taken
 from winnow.cache.placement import layer_devices
 from winnow.cache.probe import check_stock_layers
 from winnow.cache.recorded import RecordedScorer, describe, recorded
-from winnow.errors import CacheError, ModelError
+from winnow.errors import ContextError, ModelError
 from winnow.models.devices import input_device
 from winnow.typed import TypedError, read_as
 
@@ -46,7 +46,7 @@ class ContextFile:
 
     @classmethod
     def open(cls, path: Path | str) -> ContextFile:
-        """Raises CacheError for what is no context, of a newer version, cut off or with a changed header."""
+        """Raises ContextError for what is no context, of a newer version, cut off or with a changed header."""
         container = Container.open(_place(path))
         try:
             return cls(container, read_as(ContextFacts, container.facts))
@@ -54,7 +54,7 @@ class ContextFile:
             raise _refused(container.path, problem) from None
 
     def verify(self) -> None:
-        """Reads the whole file. Raises CacheError where anything in it was changed."""
+        """Reads the whole file. Raises ContextError where anything in it was changed."""
         self.container.verify()
 
     @property
@@ -74,7 +74,7 @@ class ContextFile:
 
     @property
     def input_ids(self) -> Tensor:
-        """[R, N] the tokens it was made from. Raises CacheError where the file does not hold them."""
+        """[R, N] the tokens it was made from. Raises ContextError where the file does not hold them."""
         ids = self._tensors.get(IDS)
         tokens = self.facts.tokens
         if ids is None or ids.dtype != torch.int64 or ids.ndim != 2 or ids.shape[1] != tokens or not len(ids):
@@ -87,7 +87,7 @@ class ContextFile:
     def position_offsets(self) -> Tensor | None:
         """int64 [R, 1] offsets of positions behind images, where the model keeps such; see `position_offsets.py`.
 
-        Raises CacheError where they are none.
+        Raises ContextError where they are none.
         """
         offsets = self._tensors.get(OFFSETS)
         if offsets is not None and (offsets.dtype != torch.int64 or offsets.shape != (len(self.input_ids), 1)):
@@ -96,7 +96,7 @@ class ContextFile:
 
     @property
     def document(self) -> str | None:
-        """The text it was made from, where that was saved with it. Raises CacheError where that is no text."""
+        """The text it was made from, where that was saved with it. Raises ContextError where that is no text."""
         text = self._tensors.get(DOCUMENT)
         if text is None:
             return None
@@ -113,22 +113,24 @@ class ContextFile:
         return self.facts.prompt
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Raises CacheError for another tokenizer than the one that was saved with it, if one was."""
+        """Raises ContextError for another tokenizer than the one that was saved with it, if one was."""
         check_tokenizer(self.facts.tokenizer, tokenizer, str(self.container.path))
 
     def check_config(self, config: PreTrainedConfig) -> None:
-        """Raises CacheError for a model of another shape, before its weights are loaded."""
+        """Raises ContextError for a model of another shape, before its weights are loaded."""
         self.model.check_config(config, str(self.container.path))
 
     def cache(self, model: PreTrainedModel) -> CompressedCache:
         """The cache as it was saved, on the model's device; on a CPU its prefixes are views of the file.
 
-        Raises CacheError for another model, other weights or another dtype, and for content that no context has.
+        Raises ContextError for another model, other weights or another dtype, and for content that no context has;
+        CacheError for a model that does not use winnow's attention function.
         """
         self.model.check(model, str(self.container.path))
+        check_model(model)
         try:
             return self._cache(model)
-        except (CacheError, ModelError, torch.OutOfMemoryError):
+        except (ContextError, ModelError, torch.OutOfMemoryError):
             raise
         except (ValueError, TypeError, RuntimeError) as problem:
             raise _refused(self.container.path, problem) from problem
@@ -172,7 +174,7 @@ class Content(NamedTuple):
     """Facts that a context from a file brought along."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Tensors that are written beside those of layers. Raises CacheError for a document that is no Unicode text."""
+        """Tensors that are written beside those of layers. Raises ContextError for a document that no file can hold."""
         found = {IDS: self.input_ids.to(torch.int64)}
         if self.position_offsets is not None and bool(self.position_offsets.any()):
             # Left out where there are none, so that earlier versions read the file.
@@ -193,7 +195,7 @@ def write_context(
     cache = content.cache
     model = cache.compression.model()
     if model is None:
-        raise CacheError("the model of this context is gone; save the context while its model is there.")
+        raise ContextError("the model of this context was deleted; save the context while its model exists.")
     states = [state_of(layer) for layer in cache.layers]
     facts = {
         "model": asdict(ModelFingerprint.of(model)),
@@ -204,7 +206,7 @@ def write_context(
         "layers": [_written(state.facts) for state in states],
     }
     if not isinstance(prompt, Mapping):
-        raise CacheError(f"prompt is a {type(prompt).__name__}; give facts, as PromptStyle.facts() does.")
+        raise ContextError(f"prompt is a {type(prompt).__name__}; give the result of PromptStyle.facts().")
     if prompt:
         # Left out where there is nothing to say, so that earlier versions read the file.
         facts["prompt"] = dict(prompt)
@@ -221,11 +223,11 @@ def _made_here(cache: CompressedCache) -> MadeFacts | None:
 
 
 def _check_told(facts: Mapping[str, Any]) -> None:
-    """Raises CacheError for facts that no header could give back: what users say of a prompt, names of models."""
+    """Raises ContextError for facts that no header could give back: what users say of a prompt, names of models."""
     try:
         json.dumps(facts, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError) as problem:
-        raise CacheError(f"what is said about this context cannot be written as JSON: {problem}.") from None
+        raise ContextError(f"the facts about this context cannot be written as JSON: {problem}.") from None
 
 
 def _place(path: Path | str) -> Path:
@@ -237,7 +239,7 @@ def _encoded(document: str) -> bytes:
     try:
         return document.encode("utf-8")
     except UnicodeEncodeError as problem:
-        raise CacheError(
+        raise ContextError(
             f"character {problem.start} of the document is half a surrogate pair, which no file can hold; give text "
             "that was read as UTF-8."
         ) from None
@@ -255,10 +257,10 @@ def _written(facts: LayerFacts) -> dict[str, Any]:
     return {name: part for name, part in asdict(facts).items() if part is not None}
 
 
-def _refused(path: Path, problem: object) -> CacheError:
-    return CacheError(
-        f"{path} holds what no context has ({problem}): it was damaged, or not made by Winnow. Copy it again, or "
-        "compress the document again."
+def _refused(path: Path, problem: object) -> ContextError:
+    return ContextError(
+        f"{path} is not a valid context ({problem}): it was damaged, or not made by Winnow. Copy it again, or compress "
+        "the document again."
     )
 
 

@@ -17,7 +17,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from winnow.bundled import NAME, is_bundled
 from winnow.cache.guards import text_config
 from winnow.cache.layer_config import fact_of
-from winnow.errors import CacheError, ModelError
+from winnow.errors import ContextError, ModelError
+from winnow.models.dtypes import written_dtype
 from winnow.models.weights import weights_of
 
 SAMPLES = 64
@@ -77,27 +78,27 @@ class ModelFingerprint:
         )
 
     def check_config(self, config: PreTrainedConfig, origin: str) -> None:
-        """Raises CacheError unless a configuration has the sizes of the model that `origin`, a file, was made with."""
+        """Raises ContextError unless a configuration has the sizes of the model which made `origin`, a file."""
         self._check_facts(_facts(config.get_text_config(decoder=True), SIZES), origin)
 
     def check(self, model: PreTrainedModel, origin: str) -> None:
-        """Raises CacheError unless `model` is the one that `origin`, a file, was made with, in the same dtype."""
+        """Raises ContextError unless `model` is the one that `origin`, a file, was made with, in the same dtype."""
         found = ModelFingerprint.of(model)
         self._check_facts(found.architecture, origin)
         # Only to say why: files of earlier versions do not tell, and hashes do.
         if found.weights != self.weights and found.quantized != self.quantized:
             there, here = (each or "plain" for each in (self.quantized, found.quantized))
-            raise CacheError(
-                f"{origin} was made with {there} weights, the model has {here} ones: load it as it was then, or "
-                "compress the document again with this model."
+            raise ContextError(
+                f"{origin} was made with {there} weights, but the model has {here} ones: load it with {there} weights, "
+                "or compress the document again with this model."
             )
         if found.dtype != self.dtype:
-            raise CacheError(
-                f"{origin} holds {self.dtype}, the model is loaded in {found.dtype}: load it with "
+            raise ContextError(
+                f"{origin} holds {self.dtype}, but the model is loaded in {found.dtype}: load it with "
                 f"dtype=torch.{self.dtype}, or compress the document again with this model."
             )
         if found.weights != self.weights:
-            raise CacheError(
+            raise ContextError(
                 f"{origin} was made with a model of the same shape but other weights{self._named()}: load that model "
                 "(another fine-tune or revision does not read this context), or compress the document again."
             )
@@ -106,7 +107,7 @@ class ModelFingerprint:
         differing = [name for name, value in found.items() if self.architecture.get(name) != value]
         if differing:
             listed = ", ".join(f"{name} {self.architecture.get(name)!r}, not {found[name]!r}" for name in differing)
-            raise CacheError(f"{origin} was made with another model{self._named()}, with {listed}: load that model.")
+            raise ContextError(f"{origin} was made with another model{self._named()}, with {listed}: load that model.")
 
     def _named(self) -> str:
         return f" ({self.name})" if self.name else ""
@@ -127,11 +128,11 @@ def hash_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def check_tokenizer(expected: str | None, tokenizer: PreTrainedTokenizerBase, origin: str) -> None:
-    """Raises CacheError where `origin`, a file, names a tokenizer and it is another one."""
+    """Raises ContextError where `origin`, a file, names a tokenizer and it is another one."""
     if expected is not None and hash_tokenizer(tokenizer) != expected:
-        raise CacheError(
-            f"{origin} was made with another tokenizer, or with another version or chat template of it: its tokens "
-            "would mean something else. Load the tokenizer that belongs to its model."
+        raise ContextError(
+            f"{origin} was made with another tokenizer, or another version or chat template of it, so its tokens would "
+            "mean something else. Load the tokenizer that belongs to its model."
         )
 
 
@@ -154,11 +155,6 @@ def _facts(config: PreTrainedConfig, names: tuple[str, ...]) -> dict[str, Any]:
     """Named facts as they come back from JSON."""
     found = {name: fact_of(config, name) for name in names}
     return dict(json.loads(json.dumps(found, default=str)))
-
-
-def written_dtype(dtype: torch.dtype) -> str:
-    """A dtype as files name it: "bfloat16"."""
-    return str(dtype).removeprefix("torch.")
 
 
 @torch.no_grad()

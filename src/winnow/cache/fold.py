@@ -69,8 +69,8 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
         return
     if not method.allocator.takes_budget:
         raise MethodError(
-            f"{method} keeps what a rule of its own says, which grows with the text; leave {options} out, or give a "
-            "method with a budget."
+            f"{method} decides by a rule of its own how much it keeps, which grows with the text; leave {options} out, "
+            "or give a method with a budget."
         )
     if spanning_of(method.allocator) is not None:
         raise MethodError(
@@ -93,21 +93,21 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
     votes = scorer.queries_needed(_LONG)
     if scorer.needs_all_queries:
         raise MethodError(
-            f"{method} needs the queries of all tokens, which nobody keeps during a long generation; leave {options} "
+            f"{method} needs the queries of all tokens, which are not kept during a long generation; leave {options} "
             "out, or use a method whose last queries vote (snapkv, adakv, tova) or that accumulates (h2o)."
         )
     if votes > max(scorer.window, min(count for _, count in given)):
         raise MethodError(
-            f"{method} lets the last {votes} tokens vote and keeps only {scorer.window} of them for sure; give "
-            f"{' and '.join(f'{name}={votes}' for name, _ in given)} or more, so that the others are still there."
+            f"{method} lets the last {votes} tokens vote but always keeps only {scorer.window} of them; give "
+            f"{' and '.join(f'{name}={votes}' for name, _ in given)} or more, so that the others are still dense."
         )
 
 
 def _check_bounded(method: Method, every: int | None) -> None:
     if every is None:
         raise MethodError(
-            f"{method} counts the queries of all tokens, so those of tokens that are not folded yet are kept; "
-            "give fold_every as well as fold_turns, so that they are not more and more."
+            f"{method} counts the queries of all tokens, so the queries of tokens that are not folded yet are kept; "
+            "give fold_every as well as fold_turns, so that their number stays limited."
         )
 
 

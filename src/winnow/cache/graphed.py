@@ -99,25 +99,27 @@ class _Held(NamedTuple):
 
 
 class GraphedDecoder:
-    """Steps of one token per row over a compressed prompt, each one replay of a CUDA graph.
+    """Decoding over a compressed prompt, one token per row at a time, by replaying a CUDA graph of the step.
 
-    A small model decodes as fast as its kernels run rather than as fast as the host launches them. The first step is an
-    ordinary one, the second a rehearsal, the third is captured. After whatever moves memory (a fold, `room` tokens,
-    rows in a new order) one is ordinary again, and the next captured. The cache is after every step what it is after
-    an ordinary one, so both may take turns: the model called with this cache, `generate()`, `crop`, `copy.deepcopy`.
+    A small model then decodes as fast as its kernels run, instead of as fast as the host launches them. The first step
+    is an ordinary one, the second a rehearsal, and the third is captured. After anything that moves memory (a fold,
+    `room` tokens, a new order of rows), one step is ordinary again and the next one is captured. After every step the
+    cache is as after an ordinary step, so both kinds can alternate: calls of the model with this cache, `generate()`,
+    `crop`, `copy.deepcopy`.
 
     Args:
         model: a decoder-only model on one CUDA device, after `model.set_attn_implementation("winnow")`.
-        cache: its cache, with a prompt that is compressed.
-        room: tokens for which tails get room at a time.
-        positions: [R] or [R, 1] positions of the next tokens. None: tokens that rows hold, without padding, which is
-            what `generate()` counts.
-        capture: a way to capture work on the model's device.
+        cache: a cache of this model, with a compressed prompt.
+        room: number of tokens to make room for in the tails at a time.
+        positions: [R] or [R, 1] positions of the next tokens. None: the number of tokens in each row, without padding,
+            as `generate()` counts them.
+        capture: a function that captures work on the model's device.
 
     Raises:
-        GraphError: sliding-window, linear or latent layers; several devices; assisted decoding.
-        CacheError: a cache of another model, or without a compressed prompt; a room that is no number of tokens;
-            positions of other rows.
+        GraphError: the model has sliding-window, linear or latent layers, lies on several devices, or is in assisted
+            decoding.
+        CacheError: the cache belongs to another model or has no compressed prompt, room is not a number of tokens, or
+            positions do not match the rows.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class GraphedDecoder:
         self._model = model
         self._cache = cache
         if not is_count(room):
-            raise CacheError(f"room is {room!r}; give the number of tokens for which there is to be room, from 1.")
+            raise CacheError(f"room is {room!r}; give the number of tokens to make room for, at least 1.")
         self._room = int(room)
         self._capture = capture
         self._layers = _layers_of(model, cache)
@@ -149,20 +151,23 @@ class GraphedDecoder:
 
     @property
     def replays(self) -> int:
-        """Steps that were replayed from the present graph, so far; 0 where there is none."""
+        """Number of steps replayed from the current graph so far; 0 if there is none."""
         return 0 if self._graph is None else self._replays
 
     @torch.no_grad()
     def step(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Logits [R, V] of the tokens after these, int64 [R] or [R, 1], which the cache holds then.
+        """Appends one token per row to the cache and returns the logits [R, V] of the next tokens, without gradients.
 
-        They have no gradients. positions: [R] or [R, 1] of these tokens; None: behind those of the step before.
+        Args:
+            tokens: int64 [R] or [R, 1].
+            positions: [R] or [R, 1] positions of these tokens; None: those after the previous step's.
 
         Raises:
-            GraphError: a step that cannot be captured, or kernels other than Triton's; assisted decoding; autocast.
-            CacheError: the cache holds no compressed prompt any more, or an earlier forward pass was not finished;
-                other rows where positions were given to the decoder.
-            ValueError: tokens, or positions, of other rows.
+            GraphError: the step cannot be captured, the kernels are not Triton's, the model is in assisted decoding, or
+                autocast is on.
+            CacheError: the cache no longer holds a compressed prompt, an earlier forward pass was not finished, or the
+                rows changed after positions were given to the decoder.
+            ValueError: tokens or positions do not match the rows.
         """
         self._check_ready()
         self._follow()
@@ -256,12 +261,12 @@ class GraphedDecoder:
             )
         if any(layer.recording for layer in self._layers):
             raise GraphError(
-                "assisted decoding takes tokens of this cache back, which no graph can; end it, or make a new "
+                "assisted decoding removes tokens from this cache, which a CUDA graph cannot do; end it, or make a new "
                 "CompressedCache."
             )
         if torch.is_autocast_enabled("cuda"):
             raise GraphError(
-                "autocast keeps weights in another dtype only until it is left, and a graph would read them longer; "
+                "the weights that autocast converts are freed at its end, but a CUDA graph would still read them; "
                 f"load the model in that dtype, or {INSTEAD}."
             )
         self._cache.get_seq_length()  # raises where the last pass was not finished
@@ -286,8 +291,8 @@ class GraphedDecoder:
         if not self._held.same_rows(first):
             if bool(self._ahead.any()):
                 raise CacheError(
-                    "rows of this cache are others now, or were folded by others, and positions were given for them as "
-                    "they were; make a new GraphedDecoder with positions."
+                    "the rows of this cache were replaced or folded outside of this decoder, so the positions given to "
+                    "it no longer hold; make a new GraphedDecoder with positions."
                 )
             self._ahead = torch.zeros(len(first.prefixes), dtype=torch.int64, device="cpu")
         self._held = _Held.by(first)
@@ -321,24 +326,24 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
     """The layers of a cache. Raises CacheError where steps over it cannot be captured."""
     if not cache.compression.owns(model):
         raise CacheError(
-            "this cache is of another model; make a GraphedDecoder of the model that the cache was made for."
+            "this cache is of another model; make the GraphedDecoder with the model that the cache was made for."
         )
     check_implementation(cache.config)
     others = sorted({type(layer).__name__ for layer in cache.layers if type(layer) is not CompressedLayer})
     if others:
         raise GraphError(
-            f"layers of this model ({', '.join(others)}) do not have full attention over heads of their own, and count "
-            f"on the host, so that no CUDA graph can hold a step; {INSTEAD}."
+            f"some layers of this model ({', '.join(others)}) are not full attention with separate heads, and count "
+            f"tokens on the host, so a step cannot be captured in a CUDA graph; {INSTEAD}."
         )
     if "position_ids" not in inspect.signature(model.forward).parameters:
-        raise GraphError(f"{type(model).__name__} takes no position_ids, which a graph has to give it; {INSTEAD}.")
+        raise GraphError(f"{type(model).__name__} takes no position_ids, which a CUDA graph needs; {INSTEAD}.")
     layers = cache.compressed_layers()
     devices = {weight.device for weight in model.parameters()}
     devices |= {layer.device for layer in layers if layer.is_initialized}
     if len(devices) > 1:
         raise GraphError(
-            f"the model or its cache lies on several devices ({', '.join(sorted(map(str, devices)))}), and a graph has "
-            f"one; load the model onto one GPU, or {INSTEAD}."
+            f"the model or its cache is on several devices ({', '.join(sorted(map(str, devices)))}), but a CUDA graph "
+            f"has one; load the model onto one GPU, or {INSTEAD}."
         )
     return layers
 
@@ -347,8 +352,8 @@ def _check_plan(plan: AttentionPlan) -> None:
     """Raises CacheError for attention of which the host has a part at every step."""
     if not (isinstance(plan, DecodePlan) and plan.replays):
         raise GraphError(
-            "decode attention is not served by Triton's kernels here (a CPU, float64, heads of more than 256 channels, "
-            f"no Triton), so that no CUDA graph can hold a step; move the model to a CUDA device, or {INSTEAD}."
+            "decode attention does not run in Triton kernels here (a CPU, float64, heads of more than 256 channels, no "
+            f"Triton), so a step cannot be captured in a CUDA graph; move the model to a CUDA device, or {INSTEAD}."
         )
 
 
@@ -359,6 +364,6 @@ def _same(some: Sequence[_LayerMemory], others: Sequence[_LayerMemory] | None) -
 def _uncapturable(problem: RuntimeError) -> GraphError:
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return GraphError(
-        f"a step of this model cannot be captured in a CUDA graph, as it waits for the device, or sends numbers there "
-        f"(as rotations do that scale with positions): {lines[0].rstrip('.')}. For its tokens {INSTEAD}."
+        f"a step of this model cannot be captured in a CUDA graph, because it waits for the device or sends numbers to "
+        f"it (rotations that scale with positions do): {lines[0].rstrip('.')}. Instead, {INSTEAD}."
     )

@@ -24,9 +24,9 @@ def check_model(model: PreTrainedModel) -> None:
     """Raises ModelError or CacheError for a model whose cache cannot be compressed, and for what is none."""
     if not isinstance(getattr(model, "config", None), PreTrainedConfig) or not hasattr(model, "get_decoder"):
         raise ModelError(
-            f"the model given is a {type(model).__name__}, and none of transformers: CompressedCache(model, method) "
-            "and winnow.compress(model, input_ids, method) take the model first, and of a wrapper (DataParallel, a "
-            "module of your own) the model inside."
+            f"the model is a {type(model).__name__}, which is not a transformers model: CompressedCache(model, method) "
+            "and winnow.compress(model, input_ids, method) take the model first. Of a wrapper (DataParallel, a module "
+            "of your own), pass the model inside."
         )
     check_prompt_learning(model)
     if is_encoder_decoder(model.config):
@@ -56,9 +56,9 @@ def _looks_ahead(model: PreTrainedModel) -> bool:
 def begun_anew(config: PreTrainedConfig) -> CacheError:
     """The error for several tokens behind others, of a model that reads each such pass from its beginning."""
     return CacheError(
-        f"several tokens came behind others, and the recurrent layers of this model ({config.model_type}) start anew "
-        "in every pass of several tokens: give the prompt in one piece (no chunks, no context with a question behind "
-        "it, no candidates), then single tokens."
+        f"several tokens arrived after others, but the recurrent layers of this model ({config.model_type}) start from "
+        "nothing in every pass over several tokens: give the prompt in one piece (no chunks, no question after a "
+        "context, no candidates), then single tokens."
     )
 
 
@@ -68,8 +68,8 @@ def check_implementation(config: PreTrainedConfig) -> None:
     if current != IMPLEMENTATION:
         raise CacheError(
             f"the model's attention implementation is {current!r}; call "
-            f'model.set_attn_implementation("{IMPLEMENTATION}") before using a CompressedCache, and leave it so. '
-            "Where that changes nothing, the model has attention of its own, and winnow cannot compress its cache."
+            f'model.set_attn_implementation("{IMPLEMENTATION}") before using a CompressedCache, and do not change it. '
+            "If that has no effect, the model has its own attention code, and winnow cannot compress its cache."
         )
 
 

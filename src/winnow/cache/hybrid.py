@@ -25,6 +25,7 @@ from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_config import of_layer
 from winnow.cache.progress import Part
 from winnow.errors import OWN_CACHE, CacheError, ModelError
+from winnow.models.devices import input_device
 
 
 class SlidingMark(NamedTuple):
@@ -54,8 +55,8 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
         # Older releases record nothing.
         if self.cumulative_length >= self.sliding_window and not getattr(self, "record_past", False):
             raise CacheError(
-                f"cannot crop {tokens} tokens: sliding layers forget what tokens push out of their windows. Call "
-                "cache.activate_past_recording() before tokens come that may be taken back, or fork the cache "
+                f"cannot crop {tokens} tokens: sliding layers forget what new tokens push out of their windows. Before "
+                "you add tokens that may be removed, call cache.activate_past_recording() or fork the cache "
                 "(copy.deepcopy)."
             )
 
@@ -168,6 +169,15 @@ def stock_layers(config: PreTrainedConfig) -> list[CacheLayerMixin]:
     return DynamicCache(config=config).layers
 
 
+def probed_layers(model: PreTrainedModel) -> list[CacheLayerMixin]:
+    """The same layers after one token, as configurations do not tell what linear states look like."""
+    probe = DynamicCache(config=model.config.get_text_config(decoder=True))
+    token = torch.zeros(1, 1, dtype=torch.int64, device=input_device(model))
+    with torch.no_grad():
+        model(input_ids=token, past_key_values=probe, use_cache=True)
+    return probe.layers
+
+
 def is_full_attention(layer: CacheLayerMixin) -> bool:
     """True if a stock layer holds every token's keys and values, and nothing that belongs to one token's index."""
     return type(layer) in (DynamicLayer, LinearAttentionAndFullAttentionLayer)
@@ -196,8 +206,8 @@ def _own_layer(
         return CompactSlidingHybridLayer(stock.sliding_window, stock.number_of_states)
     if type(stock).__module__ != DynamicCache.__module__:
         raise ModelError(
-            f"this model keeps what it caches in layers of its own kind ({type(stock).__name__}), which winnow does "
-            f"not know; {OWN_CACHE}."
+            f"this model's cache has layers of its own kind ({type(stock).__name__}), which winnow does not support; "
+            f"{OWN_CACHE}."
         )
     return stock
 
@@ -257,5 +267,5 @@ def check_crop(layer: CacheLayerMixin, tokens: int) -> None:
     if not getattr(layer, "record_past", False) or (tokens and any(layer.is_recurrent_states_initialized.values())):
         raise CacheError(
             f"cannot crop {tokens} tokens: the linear layers of this model keep a state, not tokens. Fork the cache "
-            "(copy.deepcopy) before tokens come that may be taken back."
+            "(copy.deepcopy) before you add tokens that may be removed."
         )

@@ -40,46 +40,46 @@ def check_sharing(config: PreTrainedConfig, method: Method, folds: bool) -> None
         _check_scorer(method, folds)
     elif isinstance(method.allocator, HeadUnion):
         raise MethodError(
-            f"{method} makes heads share one set of tokens, but every head of this model has keys and values of its "
-            "own. Leave union out."
+            f"{method} makes heads share one set of tokens, but every head of this model has its own keys and values; "
+            "leave union out."
         )
 
 
 def _check_parts(method: Method) -> None:
     if isinstance(layers_allocator(method.allocator), PlannedAllocator):
         raise MethodError(
-            f"{method} gives slots to heads by scores of their own, but the heads of this model share one latent per "
-            "token: leave head scores and curves out, as in snapkv, adakv or aperturekv."
+            f"{method} gives every head its own number of slots, but the heads of this model share one latent per "
+            "token: use a method without head scores and curves (snapkv, adakv, aperturekv)."
         )
     if spanning_of(method.allocator) is not None:
         raise MethodError(
-            f"{method} lets layers compete for slots after the last one, which is not built for heads that share "
+            f"{method} divides slots among layers after the last layer, which is not supported for heads that share "
             "latents; use uniform, pyramid, ada or raba."
         )
     store = method.store
     if isinstance(store, Packed) and not isinstance(store.channels, AllChannels):
         raise MethodError(
-            f"{method} prunes channels of keys, but this model caches latents, of which every head makes keys and "
+            f"{method} prunes channels of keys, but this model caches latents, from which every head computes keys and "
             "values; use bits."
         )
     if isinstance(store, Packed) and store.precision.by_head:
-        raise MethodError(f"{method} gives heads bits of their own, but they share latents; use bits(8) or bits(4).")
+        raise MethodError(f"{method} gives every head its own bits, but heads share latents; use bits(8) or bits(4).")
 
 
 def _check_scorer(method: Method, folds: bool) -> None:
     if Extra.ROTATION in method.scorer.extras:
         raise MethodError(
-            f"{method} undoes the rotation of queries, of which this model rotates a part only; use another scorer."
+            f"{method} undoes the rotation of queries, but this model rotates only a part of them; use another scorer."
         )
     if Extra.REPLAY in method.scorer.extras:
         raise MethodError(
-            f"{method} reads the prompt a second time, which is not built for heads that share latents; use another "
-            "scorer."
+            f"{method} reads the prompt a second time, which is not supported for heads that share latents; use "
+            "another scorer."
         )
     if folds and method.scorer.accumulates:
         raise MethodError(
-            f"{method} adds up what tokens were paid head by head, which is not kept where heads share latents; leave "
-            "fold_every and fold_turns out, or let the last queries vote (snapkv, adakv, tova)."
+            f"{method} sums up attention for every head, which is not kept if heads share latents; leave fold_every "
+            "and fold_turns out, or use a method whose last queries vote (snapkv, adakv, tova)."
         )
 
 
@@ -135,7 +135,7 @@ class LatentLayer(CompressedLayer):
 
     def _latents(self) -> tuple[Tensor, Tensor]:
         if self._arrived is None:
-            raise CacheError("no tokens are on their way to this layer; run them through the model.")
+            raise CacheError("no tokens arrived at this layer; run them through the model.")
         return self._arrived
 
     def _made_compressor(self) -> LayerCompressor:

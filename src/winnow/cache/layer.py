@@ -219,7 +219,7 @@ class CompressedLayer(HeldRows):
 
     def _attends_otherwise(self) -> GraphError:
         return GraphError(
-            f"attention of compressed layer {self.index} was not as in the step before, so that this model's steps "
+            f"attention of compressed layer {self.index} differed from the step before, so the steps of this model "
             "cannot be captured; call the model itself."
         )
 
@@ -237,7 +237,7 @@ class CompressedLayer(HeldRows):
         # A row that is read again comes alone.
         if self.is_initialized and rows != len(self.prefixes) and self.compression.listening is None:
             raise CacheError(
-                f"the cache holds {len(self.prefixes)} rows, the model now sends {rows}; use "
+                f"the cache holds {len(self.prefixes)} rows, but the model now sends {rows}; use "
                 "cache.batch_repeat_interleave or batch_select_indices, or start a new CompressedCache."
             )
 
@@ -525,21 +525,21 @@ class CompressedLayer(HeldRows):
             self.compression.check_no_part(new)
         if self.waiting and self.compression.defer:
             raise CacheError(
-                "this cache was made with defer=True, so its prompt stays as it is; go on with "
-                "cache.compressed_by(method)."
+                "this cache was made with defer=True, so its prompt stays dense and no tokens can follow; continue "
+                "with cache.compressed_by(method)."
             )
         self._check_same_kind(keys, rows)
         sent = heads, dim, values.shape[-1]
         if sent != self._sizes:
             raise CacheError(
-                f"compressed layer {self.index} holds (heads, D, Dv) = {self._sizes}, the model now sends {sent}: this "
-                "cache is of another model. Make one CompressedCache per model."
+                f"compressed layer {self.index} holds (heads, D, Dv) = {self._sizes}, but the model now sends {sent}: "
+                "this cache is of another model. Make one CompressedCache per model."
             )
 
     def _check_same_kind(self, keys: Tensor, rows: int) -> None:
         if keys.dtype != self.dtype or keys.device != self.device:
             raise CacheError(
-                f"the cache holds {self.dtype} on {self.device}, the model now sends {keys.dtype} on {keys.device}; "
+                f"the cache holds {self.dtype} on {self.device}, but the model sends {keys.dtype} on {keys.device}; "
                 "start a new CompressedCache after moving or converting a model."
             )
         self.check_rows(rows)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from winnow.cache.facts import FullFacts, PrefixFacts, SlidingFacts
-from winnow.cache.fingerprint import written_dtype
 from winnow.kernels.formats import Block, parts_of
 from winnow.kernels.formats.schema import Demand, Rule, check, within
+from winnow.models.dtypes import written_dtype
 
 
 def check_full(facts: FullFacts, rows: int, tokens: int, dtype: torch.dtype) -> None:

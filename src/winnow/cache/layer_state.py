@@ -14,15 +14,15 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
 from winnow.cache.facts import FullFacts, Kind, LayerFacts, LinearFacts, PrefixFacts, SlidingFacts
-from winnow.cache.fingerprint import written_dtype
 from winnow.cache.hybrid import CompactSlidingLayer, CompressedHybridLayer
 from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_check import check_full, check_prefix, check_sliding, check_states
 from winnow.cache.prefix import Prefix
 from winnow.cache.tail import Tail
-from winnow.errors import CacheError
+from winnow.errors import ContextError
 from winnow.kernels.formats.serialize import on_device, put_together, take_apart
+from winnow.models.dtypes import written_dtype
 
 
 class LayerState(NamedTuple):
@@ -45,7 +45,7 @@ class Expected(NamedTuple):
 def state_of(layer: CacheLayerMixin) -> LayerState:
     """The state of a layer right after its prompt was compressed; tensors are not copied.
 
-    Raises CacheError for a kind of layer that cannot be written, an empty one, and one with tokens after the prompt.
+    Raises ContextError for a kind of layer that cannot be written, an empty one, and one with tokens after the prompt.
     """
     kind = layer_kind(layer)
     facts: dict[str, Any] = {}
@@ -60,13 +60,13 @@ def restore(layer: CacheLayerMixin, state: LayerState, expected: Expected) -> No
     """Fills an empty layer with what `state_of` gave. Prefixes are views of its tensors; all else is copied.
 
     Raises:
-        CacheError: the layer is of another kind.
+        ContextError: the layer is of another kind.
         ValueError: facts or tensors that no layer has; nothing was read through them.
     """
     kind = layer_kind(layer)
     if kind != state.facts.kind:
-        raise CacheError(
-            f"the file holds a {state.facts.kind} layer where this version of transformers has a {kind} one; "
+        raise ContextError(
+            f"the file holds a {state.facts.kind} layer, but this version of transformers has a {kind} one; "
             "compress the document again."
         )
     left = dict(state.tensors)
@@ -80,15 +80,15 @@ def restore(layer: CacheLayerMixin, state: LayerState, expected: Expected) -> No
 
 
 def layer_kind(layer: CacheLayerMixin) -> Kind:
-    """The name of a layer's kind in files. Raises CacheError for one that cannot be written."""
+    """The name of a layer's kind in files. Raises ContextError for one that cannot be written."""
     for kind, made in _KINDS.items():
         if type(layer) is made:
             return kind
     if not _holds_tensors(layer):
         return "none"
-    raise CacheError(
-        f"contexts of models with {type(layer).__name__} layers cannot be written to a file: their state is "
-        f"transformers' own. Kinds that can: {', '.join(_KINDS)}."
+    raise ContextError(
+        f"contexts of models with {type(layer).__name__} layers cannot be written to a file: transformers holds their "
+        f"state. Kinds of layers that can be written: {', '.join(_KINDS)}."
     )
 
 
@@ -122,7 +122,7 @@ def _holds_tensors(layer: CacheLayerMixin) -> bool:
 def _take_full(layer: CompressedLayer) -> tuple[FullFacts, dict[str, Tensor]]:
     tail = layer.tail
     if tail is None or not layer.is_fresh():
-        raise CacheError("only a prompt that was compressed, and nothing after it, can be written to a file.")
+        raise ContextError("only a compressed prompt without any later tokens can be written to a file.")
     distinct = layer.distinct_prefixes()
     places = {id(prefix): place for place, prefix in enumerate(distinct)}
     tensors: dict[str, Tensor] = {}

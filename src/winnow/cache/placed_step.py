@@ -29,7 +29,7 @@ class Places:
         sizes = {(ring.ring.shape[2], ring.next) if ring is not None else (0, 0) for ring in rings}
         if len(sizes) > 1:
             raise GraphError(
-                "the layers of this cache remember queries of different tokens; start again from the prompt with a new "
+                "the layers of this cache hold queries of different tokens; start again from the prompt with a new "
                 "CompressedCache."
             )
         self._columns, column = sizes.pop()

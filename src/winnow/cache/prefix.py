@@ -56,9 +56,7 @@ class Prefix:
         """
         dense = self.block
         if not isinstance(dense, DenseBlock):
-            raise CacheError(
-                "coalitions are formed of dense slots; leave spark, think, bits and kivi out of the method."
-            )
+            raise CacheError("coalitions need dense slots; leave spark, think, bits and kivi out of the method.")
         recent = self._slots_from(self.length - window)
         patterns, which = masks.cpu().unique(dim=0, return_inverse=True)
         starts = torch.where(patterns, dense.starts, dense.stops - recent)

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicSlidingWindowLayer, LinearAttentionLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicSlidingWindowLayer, LinearAttentionLayer
 
-from winnow.cache.guards import text_config
-from winnow.models.devices import input_device
+from winnow.cache.hybrid import probed_layers
 
 
 class _Form(NamedTuple):
@@ -29,15 +28,9 @@ def check_stock_layers(model: PreTrainedModel, layers: Sequence[CacheLayerMixin]
     filled = [index for index, layer in enumerate(layers) if _forms(layer)]
     if not filled:
         return
-    probe = DynamicCache(config=text_config(model))
-    with torch.no_grad():
-        model(
-            input_ids=torch.zeros(1, 1, dtype=torch.int64, device=input_device(model)),
-            past_key_values=probe,
-            use_cache=True,
-        )
+    probe = probed_layers(model)
     for index in filled:
-        found, expected = _forms(layers[index]), _forms(probe.layers[index])
+        found, expected = _forms(layers[index]), _forms(probe[index])
         if found != expected:
             raise ValueError(f"layer {index} holds {found} where the model has {expected}")
 

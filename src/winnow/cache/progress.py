@@ -115,7 +115,7 @@ class Progress:
             return
         if self._torn:
             raise CacheError(
-                f"rows or tokens of this cache were changed in some of its layers only, as that failed; {AGAIN}."
+                f"a change of this cache's rows or tokens failed, and only some of its layers have it; {AGAIN}."
             )
         raise CacheError(
             "the last forward pass over this cache was not finished (an error, an interrupt), so some of its layers "
@@ -138,7 +138,7 @@ class Progress:
     def check_reversible(self) -> None:
         """Raises CacheError where a part that was reached cannot be put back."""
         if self._torn or not set(self.reached()) <= set(self.before):
-            raise CacheError(f"what this cache was before the unfinished forward pass is gone; {AGAIN}.")
+            raise CacheError(f"the state of this cache before the unfinished forward pass is gone; {AGAIN}.")
 
     @contextmanager
     def changing(self) -> Iterator[None]:

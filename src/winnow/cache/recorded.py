@@ -82,8 +82,8 @@ class RecordedAllocator(Allocator):
 
 def _refuse(name: str) -> NoReturn:
     raise CacheError(
-        f"this cache comes from a file, which says that {name!r} compressed it but cannot compress another prompt: "
-        "make a new CompressedCache for that."
+        f"this cache comes from a file, which has only the name of its method, {name!r}, and cannot compress another "
+        "prompt: make a new CompressedCache for that."
     )
 
 

@@ -27,6 +27,7 @@ from winnow.models import context_length
 from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew
 from winnow.models.last_logits import last_only
+from winnow.models.positions import positions_from
 from winnow.score import Replayer
 
 LEAST_CHUNK = 16
@@ -78,8 +79,8 @@ def words_of(words: Words | None, replayer: Replayer) -> ReplayWords:
     """The words of a replay, if there are any. Raises MethodError where there are none."""
     if words is None:
         raise MethodError(
-            f"{type(replayer).__name__} has the model repeat its prompt, and asks for it in words: give the model's "
-            "tokenizer, as in winnow.compress(model, input_ids, method, tokenizer=tokenizer)."
+            f"{type(replayer).__name__} asks the model in words to repeat its prompt: give the model's tokenizer, as "
+            "in winnow.compress(model, input_ids, method, tokenizer=tokenizer)."
         )
     return words if isinstance(words, ReplayWords) else ReplayWords.of(words)
 
@@ -87,24 +88,24 @@ def words_of(words: Words | None, replayer: Replayer) -> ReplayWords:
 def _check(cache: CompressedCache, prompt: Tensor) -> PreTrainedModel:
     waiting = cache.compressed_layers()
     if not all(layer.waiting for layer in waiting):
-        raise CacheError("only a prompt that waits for its compression is read again; make the cache with defer=True.")
+        raise CacheError("only a prompt that waits for compression can be read again; make the cache with defer=True.")
     held = [len(waiting[0].prefixes), cache.get_seq_length()]
     if list(prompt.shape) != held:
-        raise CacheError(f"the prompt that waits has [rows, tokens] {held}, not {list(prompt.shape)}; give its tokens.")
+        raise CacheError(f"the waiting prompt has [rows, tokens] = {held}, not {list(prompt.shape)}; give its tokens.")
     if any(isinstance(layer, CompressedHybridLayer) for layer in cache.layers):
         raise ModelError(
-            "this model has a linear state beside its attention in every layer, which a replay would change; use a "
-            "method without one (keydiff, expectedattention)."
+            "every layer of this model has a linear state, which reading the prompt again would change; use a method "
+            "that reads the prompt once (keydiff, expectedattention)."
         )
     padded = any(not bool(waiting[0].arriving.valid(row).all()) for row in range(held[0]))
     if len(waiting) < len(cache.layers) and (held[0] > 1 or padded):
         raise CacheError(
-            "sliding and linear layers hold rows together, padding included, so only one prompt without padding can be "
-            "read again; compress the rows one by one."
+            "sliding and linear layers hold all rows together, padding included, so only a single prompt without "
+            "padding can be read again; compress the rows one by one."
         )
     model = cache.compression.model()
     if model is None:
-        raise CacheError("the model of this cache is gone; keep it until its prompt is compressed.")
+        raise CacheError("the model of this cache was deleted; keep it until the prompt is compressed.")
     return model
 
 
@@ -121,7 +122,7 @@ def _chunk(model: PreTrainedModel, seen: int, words: ReplayWords, replayer: Repl
     if room < least:
         raise MethodError(
             f"{type(replayer).__name__} has the model read parts of the prompt again behind its {seen:,} tokens, with "
-            f"{words.around} tokens around each, and it reads {context:,} at most: shorten the prompt by "
+            f"{words.around} tokens around each, but the model reads at most {context:,}: shorten the prompt by "
             f"{least - room:,} tokens, or use a method that reads it once (keydiff)."
         )
     return room
@@ -164,9 +165,7 @@ def _noting(listening: Listening, index: int) -> Any:
             return  # a pass over another cache: threads may share a model
         hidden = arguments[0] if arguments else named.get("hidden_states")
         if hidden is None:
-            raise ModelError(
-                f"{type(module).__name__} is not given hidden states by that name, which KVzip+ divides by; use kvzip."
-            )
+            raise ModelError(f"{type(module).__name__} has no argument hidden_states, which KVzip+ needs; use kvzip.")
         listening.norms[index] = hidden[0].float().norm(dim=-1)
 
     return note
@@ -187,7 +186,7 @@ def _kept_as_they_are(cache: CompressedCache) -> Iterator[None]:
 
 def _read(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, first: int) -> None:
     """Feeds tokens [n] at the positions from `first` on."""
-    named: dict[str, Any] = dict(last_only(model))
+    fed, named = tokens[None].to(input_device(model)), dict[str, Any](last_only(model))
     if first != cache.get_seq_length() or counts_anew(model.config):
-        named["position_ids"] = torch.arange(first, first + len(tokens), device=input_device(model))[None]
-    model(input_ids=tokens[None].to(input_device(model)), past_key_values=cache, use_cache=True, **named)
+        named["position_ids"] = positions_from(first, fed)
+    model(input_ids=fed, past_key_values=cache, use_cache=True, **named)

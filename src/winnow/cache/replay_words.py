@@ -82,13 +82,13 @@ def _before_answer(tokenizer: PreTrainedTokenizerBase) -> str:
         )
     except TemplateError as problem:
         raise PromptError(
-            f"The chat template of this model refuses a request to repeat the prompt: {problem}. Use a method without "
-            "a replay (keydiff, expectedattention)."
+            f"The chat template of this model refuses a request to repeat the prompt: {problem}. Use a method that "
+            "reads the prompt once (keydiff, expectedattention)."
         ) from None
     found, _, answer = str(asked).rpartition(_MARK)
     if not found:
         raise PromptError(
-            "The chat template of this model changes what the user says, so the words before an answer cannot be told "
-            "apart. Use a method without a replay (keydiff, expectedattention)."
+            "The chat template of this model changes the user's message, so the text before an answer cannot be "
+            "found. Use a method that reads the prompt once (keydiff, expectedattention)."
         )
     return answer

@@ -228,7 +228,7 @@ def _layer_type(attention: nn.Module, source: nn.Module) -> str | None:
     """The layer type that an embedding asks for, where layers of different types have angles of their own."""
     if _sections(source) is not None:
         raise ModelError(
-            f"{type(attention).__name__} rotates by positions of several axes (multimodal rotary embedding), which "
+            f"{type(attention).__name__} rotates queries by positions on several axes (multimodal RoPE), which "
             f"winnow cannot undo. {_REMEDY}"
         )
     if "layer_type" not in inspect.signature(inspect.unwrap(type(source).forward)).parameters:

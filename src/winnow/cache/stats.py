@@ -10,30 +10,30 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class CacheStats:
-    """Counted from the tensors alive, not from what a method promised."""
+    """Statistics of a cache, counted from its tensors, not from what a method promises."""
 
     slots: list[list[int]]
-    """Compressed slots per compressed layer and KV head; prefixes that rows share count once."""
+    """Compressed slots per compressed layer and KV head. A prefix that several rows share counts once."""
     tail_tokens: list[int]
     """Dense tokens after the prompt, or after the last fold, per row."""
     bytes: dict[str, int]
-    """Bytes of tensors allocated, by kind: keys, values, indices (positions, offsets, lengths, and what plans of decode
-    attention hold), scales, masks, statistics and signs of packed slots, tail_keys and tail_values (dense tokens, those
-    of a prompt that is not compressed yet too, and the room behind them), and other (sliding and linear layers, the
-    queries of a prompt that is still arriving, the recent ones of a cache that folds). Not counted is what is no
-    tensor, like the arguments of the compiled kernels: a few hundred bytes per row and block."""
+    """Bytes of allocated tensors, by kind: keys, values, indices (positions, offsets, lengths, and what plans of decode
+    attention hold), scales, masks, statistics and signs of packed slots, tail_keys and tail_values (dense tokens, also
+    those of a prompt that is not compressed yet, and the room behind them), and other (sliding and linear layers, the
+    queries of a prompt that is still arriving, the recent queries of a cache that folds). Memory outside of tensors is
+    not counted, such as the arguments of the compiled kernels: a few hundred bytes per row and block."""
     held_bytes: int
-    """Sum of `bytes`, and of `prefix_bytes`, `tail_bytes`, `reserve_bytes` and `other_bytes`."""
+    """Sum of `bytes`; also the sum of `prefix_bytes`, `tail_bytes`, `reserve_bytes` and `other_bytes`."""
     used_bytes: int
-    """Bytes that hold something: `held_bytes` less the room for growth in the tail."""
+    """Bytes in use: `held_bytes` minus the tail's room for growth."""
     full_bytes: int
     """Bytes of transformers' own cache for the same rows, tokens and layers."""
     tokens_seen: int
     """Tokens of every row so far, padding included."""
     rows: int
-    """Sequences of the batch."""
+    """Number of sequences in the batch."""
     compress_seconds: float
-    """Time spent on scoring, selecting and packing."""
+    """Seconds spent on scoring, selecting and packing."""
 
     @property
     def ratio(self) -> float:
@@ -42,12 +42,12 @@ class CacheStats:
 
     @property
     def prefix_bytes(self) -> int:
-        """Bytes of what is compressed: slots with their scales, masks and statistics, and all indices."""
+        """Bytes of the compressed prefixes: slots with their scales, masks and statistics, and all indices."""
         return self.held_bytes - self._tail_allocated - self.other_bytes
 
     @property
     def tail_bytes(self) -> int:
-        """Bytes of the dense tokens that are there: later ones, and those of a prompt that is not compressed yet."""
+        """Bytes of dense tokens: those after the prompt, and those of a prompt that is not compressed yet."""
         return self._tail_allocated - self.reserve_bytes
 
     @property
@@ -57,7 +57,7 @@ class CacheStats:
 
     @property
     def other_bytes(self) -> int:
-        """Bytes of what no method compresses: sliding and linear layers, and queries that are needed again."""
+        """Bytes that no method compresses: sliding and linear layers, and queries that are needed again."""
         return self.bytes.get("other", 0)
 
     @property

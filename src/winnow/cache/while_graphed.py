@@ -39,20 +39,21 @@ _fit: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 def cuda_graphs(model: PreTrainedModel, tokens: int = ROOM) -> AbstractContextManager[None]:
-    """Has a model on a GPU take single tokens over a compressed prompt by CUDA graphs, as long as it lasts.
+    """A context manager in which a model on a GPU decodes single tokens over a compressed prompt by CUDA graphs.
 
-    `model.generate(ids, past_key_values=cache)` and loops of one's own then take as long as their kernels run, not as
-    long as the host takes to launch them. A graph holds one token of every row, from the third after a prompt on. What
-    none can hold goes the ordinary way (`GraphedDecoder` says what): prompts, several tokens at a time, folds, sliding
-    windows, beams, gradients, several devices, a CPU. Once for every model a replayed step is done again in the
-    ordinary way; one whose logits differ goes on without graphs, with a warning.
+    `model.generate(ids, past_key_values=cache)` and your own loops then take as long as their kernels run, not as long
+    as the host takes to launch them. A graph holds one token of every row, from the third token after a prompt. All
+    else runs as usual (see `GraphedDecoder`): prompts, several tokens at a time, folds, sliding windows, beams,
+    gradients, several devices, a CPU. Once for every model, a replayed step is repeated without a graph. If the logits
+    differ, the model continues without graphs, and a warning says so.
 
-    The model's `forward` is another one for as long. WINNOW_CUDA_GRAPHS=0 in the environment leaves it as it is. A
-    replay calls no Python: hooks of the model itself see every token, those of modules within it the first few.
+    Inside the context, the model's `forward` is replaced. WINNOW_CUDA_GRAPHS=0 in the environment turns this off. A
+    replay calls no Python: hooks of the model itself see every token, hooks of modules inside it only the first few.
 
     Args:
-        model: one that attends with "winnow".
-        tokens: of an answer, at most, for which tails get room, 256 at a time; then a graph is captured anew.
+        model: a model whose attention implementation is "winnow".
+        tokens: the most tokens of an answer. Tails get room for this many at a time, but at most 256. When it is used
+            up, a graph is captured again.
     """
     return _patched(model, max(1, min(tokens, ROOM)))
 
@@ -162,7 +163,7 @@ class _Steps:
             self._decoder = None
             warnings.warn(
                 f"a step of {type(model).__name__} that a CUDA graph replayed gave other logits than the ordinary one, "
-                "so it decodes without graphs: slower, and right.",
+                "so the model decodes without CUDA graphs, which is slower and correct.",
                 stacklevel=2,
             )
 

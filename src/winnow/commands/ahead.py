@@ -25,8 +25,8 @@ def tell_of_blind_methods(methods: Iterable[Method], console: Console) -> None:
     blind = dict.fromkeys(each.name for each in methods if each.scorer.watches_end)
     if blind:
         console.print(
-            f"{', '.join(blind)}: keeps what the end of the document attends to, which knows nothing of questions to "
-            f"come; {AHEAD_METHOD} at {AHEAD_BUDGET} keeps what any of them may need.",
+            f"{', '.join(blind)}: keeps what the end of the document attends to, whatever later questions need; "
+            f"{AHEAD_METHOD} at {AHEAD_BUDGET} keeps what any question may need.",
             style="dim",
             markup=False,
             soft_wrap=True,

@@ -42,7 +42,7 @@ _BRITISH = {"licence": "license"}
 app = typer.Typer(
     name="winnow",
     help="Long-context language models in a fraction of their KV-cache memory.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 70 an unexpected error, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 70 unexpected error, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -50,7 +50,7 @@ app = typer.Typer(
 )
 heads = typer.Typer(
     name="heads",
-    help="Importance of every head of a model: tables of head scores.",
+    help="Estimate, convert and inspect head scores: how important every head of a model is.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -105,11 +105,11 @@ def _options(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Version and kernel backend."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and kernel backend."),
     ] = False,
     traceback: Annotated[
         bool,
-        typer.Option("--traceback", envvar="WINNOW_TRACEBACK", help="Print where an error came from."),
+        typer.Option("--traceback", envvar="WINNOW_TRACEBACK", help="Print the traceback of an error."),
     ] = False,
 ) -> None:
     """Options that come before the command."""

@@ -53,7 +53,7 @@ def read_answered(path: str, metric_name: str = DEFAULT_METRIC) -> list[Answered
     asked = read_batch(path, None)
     for each in asked:
         if each.expected is None:
-            raise InputError(f'{each.origin}: no answer, so nothing tells what is right; add "answer".')
+            raise InputError(f'{each.origin}: there is no right answer to compare with; add "answer".')
     check_judgeable(asked, metric(metric_name))
     return [Answered(each.document, each.question, each.expected) for each in asked if each.expected is not None]
 
@@ -84,7 +84,7 @@ def read_batch(path: str, default_document: str | None) -> list[Asked]:
     except JsonError as problem:
         raise InputError(f'{path}, {problem}; write {{"question": "...", "answer": "..."}}.') from None
     if not asked:
-        raise InputError(f"{path} has no questions; give one JSON object a line.")
+        raise InputError(f"{path} has no questions; write one JSON object per line.")
     return asked
 
 
@@ -105,7 +105,7 @@ class _Documents:
                 self._read[path] = _located(str(path), origin)
             return self._read[path]
         if self._default is None:
-            raise InputError(f'{origin}: no document; add "document" or "context", or give --document.')
+            raise InputError(f'{origin}: there is no document; add "document" or "context", or give --document.')
         return self._default
 
 
@@ -119,7 +119,7 @@ def _located(path: str, origin: str) -> str:
 def _asked(entry: dict[str, object], origin: str, documents: _Documents) -> Asked:
     question = next(_given_texts(entry, ("question", "text"), origin), None)
     if question is None:
-        raise InputError(f'{origin}: no question; add "question".')
+        raise InputError(f'{origin}: there is no question; add "question".')
     return Asked(
         document=documents.of(entry, origin),
         question=str(entry[question]),
@@ -140,7 +140,7 @@ def _texts(entry: dict[str, object], key: str, origin: str) -> tuple[str, ...]:
         return ()
     found = value if isinstance(value, list) and value else [value]
     if not all(isinstance(text, str) and text.strip() for text in found):
-        raise InputError(f'{origin}: "{key}" must be a text that is not empty, or a list of such texts.')
+        raise InputError(f'{origin}: "{key}" must be a non-empty text, or a list of such texts.')
     return tuple(found)
 
 
@@ -151,5 +151,5 @@ def _given_texts(entry: dict[str, object], keys: tuple[str, ...], origin: str) -
         if value is None:
             continue
         if not isinstance(value, str) or not value.strip():
-            raise InputError(f'{origin}: "{key}" must be a text that is not empty.')
+            raise InputError(f'{origin}: "{key}" must be a non-empty text.')
         yield key

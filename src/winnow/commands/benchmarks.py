@@ -26,7 +26,7 @@ Line = tuple[str, str, str]
 def benchmarks(options: BenchmarksOptions) -> None:
     """Prints a list, or one benchmark with its tasks. Raises BadParameter for several of them at once."""
     if (options.name is not None) + options.protocols + options.metrics > 1:
-        raise typer.BadParameter("give the name of a benchmark, --protocols or --metrics, one of them.")
+        raise typer.BadParameter("give only one of a benchmark's name, --protocols and --metrics.")
     if options.protocols:
         _print_list([(each.name, each.summary, each.source) for each in protocols()], options)
     elif options.metrics:
@@ -65,7 +65,7 @@ def _describe(console: Console, found: Benchmark, as_json: bool) -> None:
     console.print(f"[bold]{found.name}[/bold]  {escape(found.summary)}")
     console.print(f"[dim]{escape(found.source)}[/dim]")
     console.print(_table((name, summary, "") for name, summary in found.tasks.items()))
-    console.print(f"texts: {escape(found.data)}" if found.data else "texts: nothing is needed")
+    console.print(f"texts: {escape(found.data)}" if found.data else "texts: none needed")
     if found.lengths:
-        console.print(f"lengths: {', '.join(map(str, found.lengths))} tokens of a prompt, or those of --lengths")
+        console.print(f"lengths: {', '.join(map(str, found.lengths))} tokens per prompt, or those of --lengths")
     console.print(f"protocols: {', '.join(fitting)}", soft_wrap=True)

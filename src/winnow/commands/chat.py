@@ -55,10 +55,10 @@ def _read_before(options: ChatOptions) -> Opened:
     check_memory([method], options.device)
     every = fold_every(method, options.fold)
     if options.document == STANDARD_INPUT:
-        raise typer.BadParameter("questions come from standard input; name a file.", param_hint="--document")
+        raise typer.BadParameter("standard input is for your questions; name a file.", param_hint="--document")
     if options.document is None and method.budget.unit == "percent":
         raise typer.BadParameter(
-            "a share of the prompt says nothing without a --document; give tokens (512) or bytes (64MiB).",
+            "without a --document there is no prompt to take a share of; give tokens (512) or bytes (64MiB).",
             param_hint="--budget",
         )
     style = style_of(options)
@@ -103,7 +103,7 @@ def _saved(options: ChatOptions) -> Opened:
     }
     for name, value in given.items():
         if value is not None:
-            raise typer.BadParameter("the file of --context says that.", param_hint=name)
+            raise typer.BadParameter("the file of --context sets it already; leave it out.", param_hint=name)
     named = None if options.model == BUNDLED_MODEL else options.model
     found = open_context(options.context, named, options, options)
     tokens = found.context.input_ids.cpu()

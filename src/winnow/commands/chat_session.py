@@ -108,8 +108,8 @@ class Session:
         most = self._reader.source.context
         if most is not None and tokens >= most:
             raise InputError(
-                f"The conversation has {tokens:,} tokens with this question, and needs room for an answer; the model "
-                f"reads {most:,} at most. /reset forgets the conversation so far, or ask a shorter question."
+                f"The conversation has {tokens:,} tokens with this question, which leaves no room for an answer: the "
+                f"model reads at most {most:,}. Ask a shorter question, or forget the conversation so far with /reset."
             )
 
     def _change_method(self, text: str) -> None:

@@ -28,7 +28,7 @@ def prepare_output(path: Path, force: bool, suffix: str = "") -> None:
     if suffix and path.suffix.lower() != suffix:
         raise InputError(f"{path} is not a name for a {suffix} file: call it {path.with_suffix(suffix).name}.")
     if suffix == SUFFIX and not has_text_name(path):
-        raise InputError(f"{path} is no UTF-8 name, and safetensors files of other names cannot be read: rename it.")
+        raise InputError(f"{path} is not a UTF-8 name, and safetensors cannot read files with other names: rename it.")
     if os.path.isfile(path) and not force:
         raise InputError(f"{path} exists; give another name, or --force to replace it.")
     prepare_target(path, overwrite=force)
@@ -80,14 +80,14 @@ def check_workers(options: ExecutorOptions, device_map: str | None) -> None:
     """
     if options.executor == "ray" and getattr(options, "plugins", None):
         raise typer.BadParameter(
-            "names a file that the nodes of a Ray cluster need not have; use --executor processes, or bring the method "
-            "in a package that every node has.",
+            "the nodes of a Ray cluster may not have this file; use --executor processes, or put the method into a "
+            "package that is installed on every node.",
             param_hint="--plugin",
         )
     if options.executor == "local":
         if options.workers is not None:
             raise typer.BadParameter(
-                "counts processes or Ray actors; ask for them too, with --executor processes or ray.",
+                "it counts processes or Ray actors; also pass --executor processes or ray.",
                 param_hint="--workers",
             )
     elif device_map is not None:
@@ -103,6 +103,6 @@ def check_memory(methods: Iterable[Method], device: str) -> None:
     for method in methods:
         if free is not None and method.budget.unit == "bytes" and method.budget.amount > free:
             raise BudgetError(
-                f"A budget of {method.budget} is more than the {free / 2**30:.1f} GiB of memory that are "
-                "free; give a smaller one."
+                f"A budget of {method.budget} is more than the {free / 2**30:.1f} GiB of free memory; give a smaller "
+                "one."
             )

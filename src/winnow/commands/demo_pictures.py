@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from winnow.evaluate import Score, Trial
 from winnow.evaluate.facts import fact_tokens
 from winnow.evaluate.prompts import encode_prompt
-from winnow.evaluate.shared import dense_prompt
+from winnow.evaluate.shared import DenseReader
 from winnow.report import Line, Panel, draw_accuracy, draw_kept_map
 from winnow.tasks import Question
 
@@ -55,7 +55,7 @@ def draw_kept(folder: Path, subject: Subject, trials: Sequence[Trial]) -> Path:
     question = _question_for_map(trials)
     shown = _trials_for_map(trials, question)
     prompt = encode_prompt(subject.tokenizer, subject.document, question.text)
-    dense = dense_prompt(subject.model, prompt, [trial.method for trial in shown])
+    dense = DenseReader(subject.model, [trial.method for trial in shown]).read(prompt)
     facts = fact_tokens(subject.tokenizer, subject.document, question)
     panels = []
     for trial in shown:

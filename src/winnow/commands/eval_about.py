@@ -10,13 +10,14 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from winnow.cache.fingerprint import ModelFingerprint, hash_tokenizer, written_dtype
+from winnow.cache.fingerprint import ModelFingerprint, hash_tokenizer
 from winnow.commands.eval_work import EvalWork
 from winnow.commands.invoked import LINE
 from winnow.commands.model_names import model_name
 from winnow.estimate.journal import fingerprint
 from winnow.evaluate.turns import templated
 from winnow.files import spelled_out
+from winnow.models.dtypes import written_dtype
 from winnow.runs.environment import environment
 from winnow.runs.folder import VERSION, About, ModelFacts
 from winnow.tasks.protocol import Protocol

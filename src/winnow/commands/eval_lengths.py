@@ -26,8 +26,8 @@ def check_lengths(source: ModelSource, chosen: Benchmark, rules: Protocol, reque
     too_long = [length for length in request.lengths or chosen.lengths if length > most]
     if too_long:
         raise WinnowError(
-            f"{model_name(source)} reads {source.context:,} tokens, which are too few for prompts of "
-            f"{' and '.join(f'{length:,}' for length in too_long)} with what comes on top of these: use --lengths of "
+            f"{model_name(source)} reads at most {source.context:,} tokens, too few for prompts of "
+            f"{' and '.join(f'{length:,}' for length in too_long)} plus what template and task add: use --lengths of "
             f"{most} at most, or a model that reads more."
         )
 

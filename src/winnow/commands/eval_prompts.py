@@ -35,7 +35,7 @@ def write_prompts(path: Path, options: EvalOptions) -> None:
     """
     for option, given in (("--out", options.out), ("--shard", options.shard)):
         if given is not None:
-            raise typer.BadParameter(f"takes the place of a run, so leave {option} out.", param_hint="--write")
+            raise typer.BadParameter(f"it runs nothing, so leave {option} out.", param_hint="--write")
     prepare_output(path, options.force, ".jsonl")
     chosen, rules = chosen_by(options)
     source, read = tasks_of(options, chosen, rules)
@@ -43,8 +43,8 @@ def write_prompts(path: Path, options: EvalOptions) -> None:
     for task in tasks:
         if task.judging.metric in LIKELIHOODS:
             raise WinnowError(
-                f"{task.name} is judged by probabilities ({task.judging.metric}), and heads are estimated from answers"
-                ": take other --tasks, or another benchmark."
+                f"{task.name} is judged by probabilities ({task.judging.metric}), but head scores are estimated from "
+                "answers: use other --tasks, or another benchmark."
             )
     origin = Origin(
         model_name(source), made_for(source, rules), chosen.name, rules.name, options.split, rules.question_seen

@@ -112,7 +112,7 @@ def prepare(options: EvalOptions) -> EvalWork:
     check_workers(options, options.device_map)
     if options.fold is not None and options.together > 1:
         raise typer.BadParameter(
-            "methods that fold cannot be decoded side by side; leave it or --fold out.", param_hint="--together"
+            "methods that fold cannot be decoded side by side; leave out --together or --fold.", param_hint="--together"
         )
     if options.fold is not None:
         for each in methods:
@@ -148,7 +148,9 @@ def tasks_of(options: EvalOptions, chosen: Benchmark, rules: Protocol) -> tuple[
         tasks = tuple(_part(task, rules, options) for task in chosen.load(request))
     tasks = tuple(task for task in tasks if task.examples)
     if not tasks:
-        raise WinnowError(f"No example of {chosen.name} is left in the {options.split} part of {rules.name}.")
+        raise WinnowError(
+            f"{chosen.name} has no example in the {options.split} part of {rules.name}; choose another --split."
+        )
     for task in tasks:
         _check_room(source, task)
         if task.judging.metric not in LIKELIHOODS:
@@ -169,8 +171,8 @@ def _check_room(source: ModelSource, task: Task) -> None:
     """Raises WinnowError where what the model writes, or judges, leaves no room for a prompt."""
     if source.context is not None and task.judging.max_new_tokens >= source.context:
         raise WinnowError(
-            f"Answers of {task.name} have up to {task.judging.max_new_tokens:,} tokens, and {model_name(source)} reads "
-            f"{source.context:,} in all: use a model that reads more."
+            f"Answers to {task.name} have up to {task.judging.max_new_tokens:,} tokens, but {model_name(source)} reads "
+            f"only {source.context:,} in all, prompt included: use a model that reads more."
         )
 
 
@@ -199,28 +201,31 @@ def _check_protocol(chosen: Benchmark, rules: Protocol, options: EvalOptions) ->
         )
     if options.data is not None and not chosen.data:
         raise typer.BadParameter(
-            f"{chosen.name} makes its own texts; leave it out, or put yours to `winnow eval file`.",
+            f"{chosen.name} generates its own texts; leave --data out, or use your texts with winnow eval file.",
             param_hint="--data",
         )
     if options.lengths is not None and not chosen.lengths:
         raise typer.BadParameter(
-            f"{chosen.name} is not generated: its texts have their own lengths; leave it out.", param_hint="--lengths"
+            f"{chosen.name} is not generated, so its texts have fixed lengths; leave --lengths out.",
+            param_hint="--lengths",
         )
     if rules.lengths and not set(_lengths(options)) <= set(rules.lengths):
         raise typer.BadParameter(
-            f"{rules.name} is about prompts of {_written(rules.lengths)} tokens; leave --lengths out, or take another "
+            f"{rules.name} has prompts of {_written(rules.lengths)} tokens; leave --lengths out, or use another "
             "protocol.",
             param_hint="--lengths",
         )
     if options.split != "test" and rules.validation is None:
-        raise typer.BadParameter(f"{rules.name} holds no examples out.", param_hint="--split")
+        raise typer.BadParameter(f"{rules.name} holds no examples out; leave --split out.", param_hint="--split")
 
 
 def _methods(options: EvalOptions) -> tuple[Method, ...]:
     """The full cache first, then all others."""
     found = build_all(options.methods, budget_list(options.budgets))
     if not found:
-        raise typer.BadParameter("names no method; give some ('snapkv,adakv@10%'), or full.", param_hint="--methods")
+        raise typer.BadParameter(
+            "there is no method in it; give some ('snapkv,adakv@10%'), or full.", param_hint="--methods"
+        )
     return tuple(dict.fromkeys([method("full"), *found]))
 
 
@@ -257,5 +262,7 @@ def _listed(text: str | None, option: str) -> list[str]:
 
 def _number(text: str) -> int:
     if not text.isdecimal() or not int(text) < 2**31:
-        raise typer.BadParameter(f"{text!r} is no number of tokens; give them as in 2048,4096.", param_hint="--lengths")
+        raise typer.BadParameter(
+            f"{text!r} is not a list of numbers of tokens, such as 2048,4096.", param_hint="--lengths"
+        )
     return int(text)

@@ -62,7 +62,7 @@ def _told(problem: Exception) -> tuple[str, int]:
         return str(problem), FAILED
     if is_out_of_memory(problem):
         return (
-            "Out of memory: give a shorter document, another --chunk or --dtype bfloat16 (docs/troubleshooting.md).",
+            "Out of memory: use a shorter document, another --chunk or --dtype bfloat16 (see docs/troubleshooting.md).",
             FAILED,
         )
     # Typer's own errors, of whichever version: they know their text and exit code.
@@ -70,7 +70,7 @@ def _told(problem: Exception) -> tuple[str, int]:
     if written is not None:
         text = " ".join(written().split()).replace(_FOREIGN, "")
         told = f"{text}{_usage(problem, text)}"
-        return told or "Give a command; see winnow --help.", getattr(problem, "exit_code", USAGE)
+        return told or "Give a command; winnow --help lists them.", getattr(problem, "exit_code", USAGE)
     said = next(iter(str(problem).strip().splitlines()), "")
     return (
         f"Unexpected error, {type(problem).__name__}{': ' if said else ''}{said} (winnow --traceback COMMAND … shows "
@@ -86,7 +86,7 @@ def _usage(problem: Exception, after: str) -> str:
         return ""
     usage = " ".join(context.get_usage().split()).translate(_BRACES)
     named = any("--model" in each.opts for each in context.command.params)
-    hint = " A model is named behind --model." if named and _EXTRA in after else ""
+    hint = " Name a model with --model." if named and _EXTRA in after else ""
     return (
         f"{'' if after.endswith(('.', '?')) else '.'}{hint} {usage}; {context.command_path} --help lists the options."
     )

@@ -80,7 +80,7 @@ def build_sweep(name: str, compare: str | None, budgets: Sequence[str], settings
     given: Sequence[str | None] = budgets or [None]
     compared = [] if compare is None else split_list(compare)
     if compare is not None and not compared:
-        raise typer.BadParameter(f"{compare!r} names no method.", param_hint="--compare")
+        raise typer.BadParameter(f"{compare!r} has no method; give some, as in 'full,snapkv'.", param_hint="--compare")
     _check_budgets(budgets)
     if budgets and compared:
         _check_taken(budgets[0], [name, *compared])
@@ -106,8 +106,8 @@ def _check_taken(budget: str, names: Sequence[str]) -> None:
     methods = [NamedMethod(name) for name in names]
     if not any(each.budget is None and each.takes_budget for each in methods):
         raise BudgetError(
-            f"No method takes the budget {budget}: each names its own, or keeps what it keeps without one. "
-            "Leave it out, or leave theirs out."
+            f"No method uses the budget {budget}: each has a budget of its own, or takes none. Leave out this budget, "
+            "or theirs."
         )
 
 

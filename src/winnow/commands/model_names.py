@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from winnow.bundled import NAME, is_bundled
 from winnow.files import spelled_out
 from winnow.models import ModelSource, weights_of
+from winnow.models.dtypes import written_dtype
 from winnow.models.gguf import stem
 
 
@@ -33,4 +34,4 @@ def model_line(source: ModelSource, model: PreTrainedModel) -> str:
 
 def dtype_name(model: PreTrainedModel) -> str:
     """The type of a model's weights: "float32"."""
-    return str(model.dtype).removeprefix("torch.")
+    return written_dtype(model.dtype)

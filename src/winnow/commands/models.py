@@ -28,11 +28,11 @@ def models(options: ModelsOptions) -> None:
     console = output()
     print_whole(console, _recommended_table(shapes))
     console.print(
-        f"\nmemory: weights in bf16 are {WEIGHTS_SHARE:.0%} of it at most, the rest is for activations, libraries and "
-        f"the cache · cache: keys and values of {_TOKENS:,} tokens in bf16, before anything is compressed",
+        f"\nmemory: weights in bf16 take at most {WEIGHTS_SHARE:.0%} of it; the rest is for activations, libraries and "
+        f"the cache · cache: keys and values of {_TOKENS:,} tokens in bf16, uncompressed",
         style="dim",
     )
-    console.print("Use one with: winnow run --model NAME …; the first time it is downloaded.\n", style="dim")
+    console.print("Use one with: winnow run --model NAME … (it is downloaded the first time).\n", style="dim")
     if found:
         print_whole(console, _local_table(found))
     else:

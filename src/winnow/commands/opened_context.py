@@ -44,8 +44,8 @@ class OpenedContext:
         prompt = encode_prompt(self.source.tokenizer, self.document, question, self.style)
         if not _begins(prompt, self.context.input_ids.cpu()):
             raise InputError(
-                f"{self.path} does not hold the start of this question's prompt: the question begins with characters "
-                "that run together with the end of the document. Begin it with a word."
+                f"{self.path} does not hold the start of this question's prompt: the question's first characters form "
+                "a token with the end of the document. Begin the question with a word."
             )
         check_context(self.source, prompt.shape[1], "The document with its question")
         return prompt
@@ -95,7 +95,7 @@ def _style(path: Path, file: ContextFile, source: ModelSource, document: str, as
 def _model_name(file: ContextFile) -> str:
     name = file.model.name
     if not name:
-        raise typer.BadParameter("the file does not say where its model is; name it.", param_hint="--model")
+        raise typer.BadParameter("the file does not say which model made it; name the model.", param_hint="--model")
     return name
 
 
@@ -103,14 +103,14 @@ def _askable_document(path: Path, file: ContextFile) -> str:
     """The document. Raises InputError for a file that says too little, or too much, for questions."""
     if not file.has_tokenizer:
         raise InputError(
-            f"{path} was saved without its tokenizer, so questions could be cut into other tokens than its document: "
-            "give it to context.save (tokenizer=...)."
+            f"{path} was saved without its tokenizer, so the tokens of questions may not match those of its document: "
+            "save it again with context.save(..., tokenizer=...)."
         )
     if file.input_ids.shape[0] != 1:
-        raise InputError(f"{path} holds {file.input_ids.shape[0]} documents; winnow ask asks files of one.")
+        raise InputError(f"{path} holds {file.input_ids.shape[0]} documents; give a file with one document.")
     document = file.document
     if document is None:
-        raise InputError(f"{path} was saved without its document: give context.save the text (document=...).")
+        raise InputError(f"{path} was saved without its document: save it again with context.save(..., document=...).")
     return document
 
 
@@ -118,8 +118,8 @@ def _check_start(path: Path, file: ContextFile, prompt: Tensor) -> None:
     if not _begins(prompt, file.input_ids):
         raise InputError(
             f"{path} does not hold the start of a prompt about its document: it was compressed with another system "
-            "prompt or prompt template, on another day where the model's chat template writes the date, or saved with "
-            "another text. Give the --system that winnow compress was given, or compress the document again."
+            "prompt or prompt template, on another day (if the model's chat template writes the date), or saved with "
+            "another text. Give the same --system as to winnow compress, or compress the document again."
         )
 
 

@@ -55,8 +55,8 @@ def shortened(
     cut = without_middle(source.tokenizer, document, questions, most, style)
     if cut != document:
         messages().print(
-            f"{subject} is too long for {most:,} tokens: of {len(document):,} characters the middle "
-            f"{len(document) - len(cut):,} are left out.",
+            f"{subject} is too long for {most:,} tokens: {len(document) - len(cut):,} of its {len(document):,} "
+            "characters are left out of the middle.",
             markup=False,
             soft_wrap=True,
         )

@@ -26,8 +26,8 @@ from winnow.evaluate.answering import (
     read_with_question,
 )
 from winnow.evaluate.comparing import document_by, prefilled_by
-from winnow.evaluate.shared import DensePrompt, SharedPrefill, dense_prompt
-from winnow.evaluate.shared_start import SharedStart, is_worth_sharing, shared_start, start_of
+from winnow.evaluate.shared import DensePrompt, DenseReader, SharedPrefill
+from winnow.evaluate.shared_start import SharedStart, is_worth_sharing, queries_alone, shared_start, start_of
 
 Start = TypeVar("Start")
 
@@ -59,13 +59,16 @@ class StartsInARow(Generic[Start]):
             prompts = [prompt for _, prompt in pairs]
             self._in_a_row.update({id(prompt): prompts for prompt in prompts})
 
-    def of(self, prompt: Tensor, read: Callable[[list[Tensor]], Start]) -> Start | None:
-        """The start of a prompt [1, N] of the work; read: reads that of several. None where nothing is shared."""
+    def of(self, prompt: Tensor, read: Callable[[list[Tensor]], Start], queries: Callable[[int], int]) -> Start | None:
+        """The start of a prompt [1, N] of the work; None where nothing is shared.
+
+        read: reads that of several. queries: see `is_worth_sharing`.
+        """
         prompts = self._in_a_row[id(prompt)]
         if prompts is not self._prompts:
             # The one before is freed first.
             self._prompts, self._start = prompts, None
-            self._start = read(prompts) if is_worth_sharing(self._model, prompts) else None
+            self._start = read(prompts) if is_worth_sharing(self._model, prompts, queries) else None
         return self._start
 
 
@@ -100,8 +103,11 @@ class OwnPrefills:
             with reading(model, start_of(model, prompts), f"{doing} for {len(prompts)} questions"):
                 return shared_start(model, prompts, method, chunk_size, fold_every)
 
+        def waiting(tokens: int) -> int:
+            return queries_alone(method, tokens, fold_every)
+
         # A prompt that is read a second time is held whole until then.
-        start = None if method.scorer.replayer else self._starts.of(prompt, read)
+        start = None if method.scorer.replayer else self._starts.of(prompt, read, waiting)
         if start is not None:
             with reading(model, prompt.shape[1] - start.tokens, doing):
                 return read_on(model, start, prompt, chunk_size)
@@ -116,6 +122,7 @@ class PrefillsForAll:
     def __init__(self, model: PreTrainedModel, work: Work) -> None:
         self._model = model
         self._work = work
+        self._reader = DenseReader(model, work.methods, work.options.chunk_size, work.options.fold, work.words)
         self._starts: StartsInARow[SharedPrefill] = StartsInARow(model, work)
         self._prompt: Tensor | None = None
         self._dense: DensePrompt | None = None
@@ -145,15 +152,14 @@ class PrefillsForAll:
 
     def _read_on(self, prompt: Tensor, doing: str) -> DensePrompt:
         """A prompt behind the start that it shares, if it shares one."""
-        model, work = self._model, self._work
-        doing = f"{doing}: reading for {len(work.methods)} methods"
+        model = self._model
+        doing = f"{doing}: reading for {len(self._work.methods)} methods"
 
         def read(prompts: list[Tensor]) -> SharedPrefill:
             with reading(model, start_of(model, prompts), f"{doing} and {len(prompts)} questions"):
-                options = work.options
-                return SharedPrefill(model, prompts, work.methods, options.chunk_size, options.fold, work.words)
+                return self._reader.read_start(prompts)
 
-        shared = self._starts.of(prompt, read)
+        shared = self._starts.of(prompt, read, self._reader.queries)
         if shared is None:
             return self._read(prompt, doing)
         with reading(model, prompt.shape[1] - shared.start, doing):
@@ -171,6 +177,5 @@ class PrefillsForAll:
         return found
 
     def _read(self, tokens: Tensor, doing: str) -> DensePrompt:
-        work, options = self._work, self._work.options
         with reading(self._model, tokens.shape[1], doing):
-            return dense_prompt(self._model, tokens, work.methods, options.chunk_size, options.fold, work.words)
+            return self._reader.read(tokens)

@@ -134,7 +134,7 @@ def _questions(document: str | None, question: str | None, batch: str | None) ->
     if batch is not None:
         if question is not None:
             raise typer.BadParameter(
-                "cannot be used together with --batch, which has its own.", param_hint="--question"
+                "cannot be combined with --batch, which has its own questions.", param_hint="--question"
             )
         if batch == "-" == document:
             raise typer.BadParameter("only one of --document and --batch can be standard input.")

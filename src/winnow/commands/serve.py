@@ -59,13 +59,14 @@ def serve(options: ServeOptions) -> None:
     (method,) = build_methods(options.method, None, options.budget, options.settings or [])
     if method.scorer.replayer is not None:
         raise MethodError(
-            f"{method} has a whole text read twice before any question: write one with winnow compress --method "
-            f"{options.method}, and give its file as --context; for all else name another method."
+            f"{method} reads a whole text twice before any question, so it cannot compress conversations: compress a "
+            f"text with winnow compress --method {options.method} and pass the file as --context, or name another "
+            "method."
         )
     check_memory([method], options.device)
     every = fold_every(method, options.fold)
     if options.api_key == "":
-        raise typer.BadParameter("an empty secret is none; leave it out.", param_hint="--api-key")
+        raise typer.BadParameter("the secret is empty; give one, or leave the option out.", param_hint="--api-key")
     with _listening(options.host, options.port) as listening:
         source, model, contexts = _opened(options, method, every)
         beginnings = _beginnings(options, source, model, method, every, contexts)
@@ -146,7 +147,7 @@ def _opened(
         return source, load(source, options), []
     for name, given in (("--dtype", options.dtype), ("--weights", options.weights)):
         if given != "auto":
-            raise typer.BadParameter("the file of --context says that.", param_hint=name)
+            raise typer.BadParameter("the file of --context sets it already; leave it out.", param_hint=name)
     named, asked = None if options.model == BUNDLED_MODEL else options.model, PromptOptions()
     first, *others = options.context
     opened = open_context(first, named, options, asked)
@@ -177,7 +178,7 @@ def _beginnings(
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:
-            raise typer.BadParameter(f"two models would be named {name}; rename a file, or give --name.")
+            raise typer.BadParameter(f"two models would have the name {name}; rename a file, or give --name.")
     return found
 
 

@@ -16,10 +16,8 @@ FOREIGN = 0.25
 """Share of unknown words from which on a text is warned of: more than a text that is known has in strange names, less
 than everyday English, of which the bundled model knows the small words."""
 
-ADVICE = (
-    "For texts of your own name a real model, for example --model Qwen/Qwen2.5-0.5B-Instruct (winnow models lists more)"
-)
-_ONLY = " It reads nothing but texts like examples/report.txt."
+ADVICE = "For your own texts, use a real model, such as --model Qwen/Qwen2.5-0.5B-Instruct (winnow models lists more)"
+_ONLY = " It can only read texts like examples/report.txt."
 _TOLD = 2
 
 
@@ -35,8 +33,8 @@ def warn_of_unknown_words(source: ModelSource, texts: Iterable[tuple[str, str]])
     more = [f"many of {len(foreign) - _TOLD} more texts"] if len(foreign) > _TOLD else []
     only = _ONLY if is_bundled(source.name) else ""
     messages().print(
-        f"Warning: {model_name(source)} does not know {' and '.join([*foreign[:_TOLD], *more])}, so its answers mean "
-        f"nothing here.{only} {ADVICE}",
+        f"Warning: {model_name(source)} does not know {' and '.join([*foreign[:_TOLD], *more])}, so its answers are "
+        f"meaningless here.{only} {ADVICE}",
         style="yellow",
         soft_wrap=True,
         markup=False,

@@ -35,7 +35,7 @@ def check_form(scores: Tensor, view: LayerView, name: str) -> None:
         raise MethodError(f"{name} gives a {type(scores).__name__} as scores; give a tensor [heads, tokens].")
     wanted = list(view.keys.shape[:2])
     if list(scores.shape) != wanted:
-        raise MethodError(f"{name} gives scores {list(scores.shape)}; give [heads, tokens], here {wanted}.")
+        raise MethodError(f"{name} gives scores of shape {list(scores.shape)}; give [heads, tokens], here {wanted}.")
     if scores.dtype != torch.float32:
         raise MethodError(f"{name} gives scores in {_plain(scores.dtype)}; give them in float32: .float().")
 
@@ -55,13 +55,13 @@ def check_totals(totals: Sequence[int], plan: SlotPlan, allocator: Allocator) ->
         return
     name = type(allocator).__name__
     if len(totals) != len(plan.heads):
-        raise MethodError(f"{name} gives totals of {len(totals)} layers; the model has {len(plan.heads)} to compress.")
+        raise MethodError(f"{name} gives totals for {len(totals)} layers, but {len(plan.heads)} are to be compressed.")
     for layer, (total, heads) in enumerate(zip(totals, plan.heads, strict=True)):
         least, most = heads * plan.guaranteed, heads * plan.length
         if not least <= total <= most:
-            raise MethodError(f"{name} gives layer {layer} {total} slots; it takes {least} to {most}.")
+            raise MethodError(f"{name} gives layer {layer} {total} slots; give it {least} to {most}.")
     if _is_exact(allocator) and sum(totals) != plan.slots:
-        raise MethodError(f"{name} gives all layers {sum(totals)} slots together; the budget is {plan.slots}.")
+        raise MethodError(f"{name} gives all layers together {sum(totals)} slots, but the budget is {plan.slots}.")
 
 
 def check_slots(slots: Tensor, scores: Tensor, allocation: Allocation, layer: int, allocator: Allocator) -> None:
@@ -73,17 +73,17 @@ def check_slots(slots: Tensor, scores: Tensor, allocation: Allocation, layer: in
     name = type(allocator).__name__
     heads, length = scores.shape
     if not isinstance(slots, Tensor) or slots.dtype != torch.int64 or slots.device.type != "cpu":
-        raise MethodError(f"{name} gives slots of heads as {_described(slots)}; give an int64 tensor on the CPU.")
+        raise MethodError(f"{name} gives the slots of heads as {_described(slots)}; give an int64 tensor on the CPU.")
     if list(slots.shape) != [heads]:
-        raise MethodError(f"{name} gives slots {list(slots.shape)} of a layer of {heads} heads; give [{heads}].")
+        raise MethodError(f"{name} gives slots {list(slots.shape)} for a layer of {heads} heads; give [{heads}].")
     guaranteed, total = allocation.plan.guaranteed, allocation.totals[layer]
     if int(slots.min()) < guaranteed or int(slots.max()) > length:
         raise MethodError(
-            f"{name} gives the heads of layer {layer} {slots.tolist()} slots; a head takes {guaranteed} to {length}."
+            f"{name} gives the heads of layer {layer} {slots.tolist()} slots; give each {guaranteed} to {length}."
         )
     # A plan knows the slots of all layers at once; heads that share latents round them apart.
     if _is_exact(allocator) and not isinstance(allocator, PlannedAllocator) and int(slots.sum()) != total:
-        raise MethodError(f"{name} gives the heads of layer {layer} {int(slots.sum())} slots together; it has {total}.")
+        raise MethodError(f"{name} gives the heads of layer {layer} {int(slots.sum())} slots in all; it has {total}.")
 
 
 def _is_exact(allocator: Allocator) -> bool:

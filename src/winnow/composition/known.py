@@ -25,23 +25,23 @@ def register(
     summary: str | None = None,
     paper: str = "",
 ) -> None:
-    """Makes a method, or a part of methods, known by name in this process.
+    """Registers a method, or a part of methods, under a name in this process.
 
-    The name then works in `winnow.method`, with parameters and other parts; on a command line with `--plugin FILE`,
-    where FILE calls this. A package that is installed may name it as an entry point of the group "winnow.methods"
-    instead. The same again does nothing, and a class that was defined anew takes the place of the old one.
+    The name then works in `winnow.method`, with parameters and other parts. On a command line, pass `--plugin FILE`,
+    where FILE calls this function. An installed package can declare an entry point of the group "winnow.methods"
+    instead. Registering the same part again does nothing; a class that was defined again replaces the old one.
 
     Args:
-        name: of lower-case letters, digits, "_" and "-".
-        part: an object, which gives the defaults, or its class. A `Scorer` becomes a method; a `Refiner`, an
-            `Allocator`, `Channels` or a `Precision` follows one after a "+". All are frozen dataclasses; fields with
-            `metadata=meaning("…")` are parameters.
-        allocator: of a scorer's method; every head gets as many slots as any other where there is none.
-        summary: a line on what it does, by default the first of the class's docstring.
+        name: lower-case letters, digits, "_" and "-", a letter first.
+        part: an object, whose fields are the defaults, or its class. A `Scorer` becomes a method. A `Refiner`,
+            `Allocator`, `Channels` or `Precision` becomes a part that follows a method after a "+". All are frozen
+            dataclasses; fields with `metadata=meaning("…")` are parameters.
+        allocator: allocator of a scorer's method. Default: the same number of slots for every head.
+        summary: one line on what the part does. Default: the first line of the class's docstring.
         paper: authors, year and arXiv id.
 
     Raises:
-        MethodError: what is no name, a name that is taken, what is no part.
+        MethodError: the name is not valid or is taken, or the part is not a part.
     """
     _add(record_of(name, part, allocator, summary, paper))
 
@@ -130,7 +130,7 @@ def _unusable(name: str, entry: EntryPoint, reason: str) -> str:
 def _add(record: Preset | NamedPart) -> None:
     before = _presets.get(record.name) or _parts.get(record.name)
     if record.name in _OURS:
-        raise MethodError(f"{record.name!r} is the name of a method or part of winnow's own; choose another.")
+        raise MethodError(f"{record.name!r} is the name of a method or part of winnow; choose another.")
     if before is not None and not _is_same(before, record):
         raise MethodError(f"{record.name!r} is taken by {_difference(before, record)}; choose another name.")
     # A class that was defined anew may be of another kind.

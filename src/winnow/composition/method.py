@@ -40,14 +40,14 @@ def own_ranking(scorer: Scorer, view: LayerView) -> Ranking:
 
 @dataclass(frozen=True)
 class Method:
-    """Everything there is to decide about compressing a cache. Made by `winnow.method(name, budget=...)`.
+    """A compression method: a scorer, an allocator, a store and a budget. `winnow.method(name, budget=...)` makes it.
 
-    Raises BudgetError where the budget is below what the scorer always keeps, MethodError for a scorer that asks what
-    earlier layers kept and an allocator that decides it after the last one.
+    Raises BudgetError if the budget is below what the scorer always keeps. Raises MethodError if the scorer needs to
+    know what earlier layers kept, and the allocator decides that only after the last layer.
     """
 
     name: str
-    """Canonical composed name, without the budget: "adakv(window=16)"."""
+    """Canonical name of the method with its parts, without the budget: "adakv(window=16)"."""
     scorer: Scorer
     allocator: Allocator
     store: Store
@@ -57,8 +57,8 @@ class Method:
         self.budget.check(self.scorer.guaranteed, self.name)
         if Extra.COVERAGE in self.scorer.extras and spanning_of(self.allocator) is not None:
             raise MethodError(
-                f"{self.name} asks which tokens earlier layers kept, and that is known after the last layer only where "
-                "layers share their slots; use another scorer (snapkv, h2o, expectedattention), or another allocator."
+                f"{self.name} needs to know which tokens earlier layers kept, but layers that share their slots decide "
+                "after the last one; use another scorer (snapkv, h2o, expectedattention), or another allocator."
             )
 
     def __str__(self) -> str:
@@ -71,18 +71,18 @@ class Method:
 
     @property
     def uncompressed(self) -> bool:
-        """True if every token of every prompt is kept as it is, so that there is nothing to fold."""
+        """True if every token of every prompt is kept in dense slots, so that there is nothing to fold."""
         return self.full and isinstance(self.store, Dense)
 
     @property
     def byte_budget(self) -> ByteBudget:
-        """The budget as one in bytes, where it is one."""
+        """The budget in bytes, for a method whose budget has that unit."""
         return ByteBudget(self.name, self.budget, self.allocator, self.store, self.scorer.window)
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Method:
-        """The method with what it knows of a model (head scores); see `Allocator.for_model`.
+        """The method for a particular model, with its head scores; see `Allocator.for_model`.
 
-        Bits follow the scores that budgets follow, unless they have their own.
+        The store uses the allocator's head scores, unless it has its own.
         """
         allocator = self.allocator.for_model(name, heads)
         scores = allocator.head_scores
@@ -90,11 +90,11 @@ class Method:
         return replace(self, allocator=allocator, store=store.for_model(name, heads))
 
     def queries_needed(self, length: int) -> int:
-        """Last queries of a prompt of `length` tokens that scorer and store look at."""
+        """Number of last queries of a prompt of `length` tokens that scorer, allocator and store look at."""
         return max(self.scorer.queries_needed(length), self.queries_besides_sums(length))
 
     def queries_besides_sums(self, length: int) -> int:
-        """The same where the view has `paid` for a scorer that sums attention up."""
+        """The same, without the queries of a scorer that sums attention, which the view then has in `paid`."""
         spanning = spanning_of(self.allocator)
         rows = 0 if spanning is None else min(spanning.attention_rows, length)
         voting = 0 if self.scorer.sums_attention else self.scorer.queries_needed(length)
@@ -103,9 +103,15 @@ class Method:
     def allocation(self, length: int, heads: tuple[int, ...], costs: tuple[Cost, ...]) -> Allocation:
         """The slots for a prompt of `length` tokens, divided among the layers.
 
-        heads: KV heads of every compressed layer; costs: what a slot is expected to take in each.
-        The totals sum to the budget, except where rounding="paper" drifts. Raises BudgetError for a byte budget
-        that cannot hold what is always kept.
+        The totals sum to the budget, except for the drift of rounding="paper".
+
+        Args:
+            length: number of tokens of the prompt.
+            heads: number of KV heads of every compressed layer.
+            costs: expected bytes of a slot in each of these layers.
+
+        Raises:
+            BudgetError: a budget in bytes that cannot hold what is always kept.
         """
         return _allocation(self, length, heads, costs)
 
@@ -113,12 +119,21 @@ class Method:
     def select(
         self, view: LayerView, allocation: Allocation, rank: Rank = own_ranking, earlier: Earlier | None = None
     ) -> Selection:
-        """The columns of a layer that stay: allocation.totals[view.layer] over all its heads, or all that are there.
+        """The columns of a layer to keep: allocation.totals[view.layer] over all its heads, or all if there are fewer.
 
-        With a budget in bytes, as many as the layer's bytes hold once they are packed, which what is packed already
-        (`earlier`) has a part in. Absent columns never stay. Heads that share latents get one set, which is then the
-        selection of a single head; see `HeadUnion`. Raises MethodError for a scorer or an allocator that breaks its
-        contract, ModelError where a score is NaN.
+        With a budget in bytes, as many are kept as fit into the layer's bytes once they are packed, together with what
+        is packed already (`earlier`). Absent columns are never kept. Heads that share latents get one set, as the
+        selection of a single head; see `HeadUnion`.
+
+        Args:
+            view: queries, keys and values of one row of the layer.
+            allocation: the result of `allocation`.
+            rank: a function that asks the scorer for its ranking.
+            earlier: what the row's prefix holds already.
+
+        Raises:
+            MethodError: the scorer or the allocator breaks its contract.
+            ModelError: a score is NaN.
         """
         there = int(view.stored.counts.sum())
         sizes_vary = allocation.bytes is not None and not isinstance(self.store, Dense)

@@ -54,9 +54,9 @@ class _Group(NamedTuple):
 
 
 def methods() -> list[MethodRecord]:
-    """Everything that can be named: methods first, then the parts that can follow them, then what others brought.
+    """Records of all methods, then of the parts that can follow them, then of registered and installed ones.
 
-    What an installed package brings and cannot be loaded is warned of.
+    Warns of methods of installed packages that cannot be loaded.
     """
     for problem in known.load_installed():
         warnings.warn(problem, stacklevel=2)
@@ -92,26 +92,34 @@ def method(
     store: Store | Channels | Precision | None = None,
     **parameters: Value,
 ) -> Method:
-    """A method by name, with its budget and parameters; or from a scorer of your own, with an allocator and a store.
+    """Makes a method from its name, or from your own scorer, allocator and store, with a budget and parameters.
 
-    name: one of `winnow.methods()`, alone ("adakv") or followed by parts that replace the method's own
-    allocation, refine its scores or say how slots are written ("snapkv(window=16)+ada(0.3)+pyramid",
-    "aperturekv+spark(0.8)+bits(8, 4)", the parts in any order). What `str(method)` gives, with its budget after "@",
-    is read back to an equal method. Or a scorer, as an object; the method is then named after its parts.
-    budget: see `winnow.budget.Budget`; none for "full", which keeps everything, and for methods whose own rule says
-    what stays (duoattention, masking); needed for all others.
-    allocator: slots of layers and heads for a scorer that is an object; as many for every head by default.
-    store: the written form of what it keeps, or half of one; as it is by default.
-    parameters: of the method and its parts, by name (window=16, floor=0.3, rounding="paper", scores="FILE").
+    Args:
+        name: one of `winnow.methods()`, alone ("adakv") or followed by parts ("snapkv(window=16)+ada(0.3)+pyramid",
+            "aperturekv+spark(0.8)+bits(8, 4)"). Parts replace the method's own allocation, refine its scores or store
+            its slots in another form; their order does not matter. The text of a method, `str(method)`, which has the
+            budget after an "@", gives an equal method. Instead of a name, it can be a scorer as an object; the method
+            is then named after its parts.
+        budget: see `winnow.budget.Budget`. Not for "full", which keeps everything, nor for methods that decide by a
+            rule of their own (duoattention, masking); required for all others.
+        allocator: with a scorer as an object: divides slots among layers and heads. Default: equally.
+        store: with a scorer as an object: the form, or half of the form, in which slots are stored. Default: as they
+            are.
+        parameters: parameters of the method and its parts, by name (window=16, floor=0.3, rounding="paper",
+            scores="FILE").
 
-    Raises UnknownMethod, UnknownParameter, MethodError or BudgetError, each with what exists or is allowed.
+    Raises:
+        UnknownMethod: there is no such method or part; the message lists those that exist.
+        UnknownParameter: the method has no such parameter; the message lists its parameters.
+        MethodError: the parts do not fit together, or a parameter has a value that is not allowed.
+        BudgetError: the budget is missing, cannot be read, or is too small for what the method always keeps.
     """
     if not isinstance(name, str):
         return _of_objects(*checked_parts(name, allocator, store), budget, parameters)
     if allocator is not None or store is not None:
         raise MethodError(
-            f"{name!r} is a name: write allocator and store after it, as in 'snapkv+ada+bits(4)', or give a scorer "
-            "as an object."
+            f"{name!r} is a name: add allocator and store to it, as in 'snapkv+ada+bits(4)', or give a scorer as an "
+            "object."
         )
     return NamedMethod(name).method(budget, parameters)
 
@@ -120,7 +128,7 @@ def _of_objects(
     scorer: Scorer, allocator: Allocator, store: Store, budget: int | str | None, parameters: Mapping[str, Value]
 ) -> Method:
     if parameters:
-        raise UnknownParameter(f"{type(scorer).__name__} is an object: set {', '.join(parameters)} where it is made.")
+        raise UnknownParameter(f"{type(scorer).__name__} is an object: set {', '.join(parameters)} when you make it.")
     name = canonical_name(scorer, allocator, store)
     return Method(name, scorer, allocator, store, _limit(name, isinstance(scorer, Full), allocator, budget))
 
@@ -135,7 +143,7 @@ def as_method(given: Method | str) -> Method:
     if isinstance(given, str):
         return method(given)
     raise MethodError(
-        f'a method is its text ("adakv @ 128") or what winnow.method(…) makes, not a {type(given).__name__}.'
+        f'a method must be its text ("adakv @ 128") or the result of winnow.method(…), not a {type(given).__name__}.'
     )
 
 
@@ -181,7 +189,7 @@ def _preset(name: str) -> Preset:
     if found is not None:
         return found
     if known.part(ALIASES.get(name, name)) is not None:
-        raise MethodError(f"{name!r} only follows a method: write for example 'snapkv+{name}'.")
+        raise MethodError(f"{name!r} must follow a method: write for example 'snapkv+{name}'.")
     raise UnknownMethod(f"There is no method {name!r}: {closest(name, known.preset_names())}")
 
 
@@ -192,11 +200,11 @@ def _limit(name: str, keeps_all: bool, allocator: Allocator, budget: int | str |
     elif not allocator.takes_budget:
         if budget is not None:
             rule = type(allocator).__name__
-            raise BudgetError(f"{rule} keeps what its own parameters say and takes no budget; drop budget={budget!r}.")
+            raise BudgetError(f"{rule} decides by its own parameters and takes no budget; drop budget={budget!r}.")
     elif budget is None:
         raise BudgetError(
             f"{name!r} needs a budget: 128 (tokens per KV head), '2%' (of the prompt) "
-            f"or '64MiB' (of one sequence), apart or in the name: '{name} @ 128'."
+            f"or '64MiB' (of one sequence). Give it separately or in the name: '{name} @ 128'."
         )
     return Budget.parse(budget)
 
@@ -222,7 +230,7 @@ def _part(name: str) -> Part:
     found = known.part(name)
     if found is None:
         known_names = closest(name, known.part_names())
-        raise UnknownMethod(f"There is no part {name!r} that could follow a method: {known_names}")
+        raise UnknownMethod(f"There is no part {name!r} to follow a method: {known_names}")
     return found.part
 
 
@@ -293,7 +301,7 @@ def _group(call: Call, defaults: list[Any]) -> _Group:
     """Applies the arguments written in a part of the string to that part only."""
     names = [p.name for p in _offered(defaults)]
     if len(call.positional) > len(names):
-        raise MethodError(f"{call.name!r} takes {len(names)} arguments at most: {', '.join(names) or 'none'}.")
+        raise MethodError(f"{call.name!r} takes at most {len(names)} arguments: {', '.join(names) or 'none'}.")
     given = dict(zip(names, call.positional, strict=False))
     named = _renamed(call.named)
     for key in named:
@@ -308,7 +316,7 @@ def _renamed(given: Mapping[str, Value]) -> dict[str, Value]:
     """Parameters by their present names. Raises MethodError where one is given by its earlier name, too."""
     for earlier, present in PARAMETER_ALIASES.items():
         if {earlier, present} <= given.keys():
-            raise MethodError(f"{earlier!r} is {present!r} by its earlier name; keep one.")
+            raise MethodError(f"{earlier!r} is the earlier name of {present!r}; keep one of them.")
     return {PARAMETER_ALIASES.get(key, key): value for key, value in given.items()}
 
 

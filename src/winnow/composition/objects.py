@@ -33,7 +33,7 @@ def checked_parts(scorer: Any, allocator: Any, store: Any) -> tuple[Scorer, Allo
         if not isinstance(given, kind):
             name = given.__name__ if isinstance(given, type) else type(given).__name__
             hint = f", with parentheses: {name}()" if isinstance(given, type) and issubclass(given, kind) else ""
-            raise MethodError(f"{name} is not {article} {kind.__name__}; give an object of one{hint}.")
+            raise MethodError(f"{name} is not {article} {kind.__name__} object; give one{hint}.")
         checked(given)
     _check_union_is_outermost(allocator)
     return scorer, allocator, store
@@ -45,9 +45,7 @@ def _check_union_is_outermost(allocator: Allocator) -> None:
         inner = inner.across
         if isinstance(inner, HeadUnion):
             outer = type(allocator).__name__
-            raise MethodError(
-                f"HeadUnion inside {outer} chooses nothing; put it around: HeadUnion(across={outer}(...))."
-            )
+            raise MethodError(f"HeadUnion has no effect inside {outer}; put it around: HeadUnion(across={outer}(...)).")
 
 
 def canonical_name(scorer: Scorer, allocator: Allocator, store: Store) -> str:

@@ -33,7 +33,7 @@ def record_of(
     if isinstance(made, Scorer) and not isinstance(made, Refiner):
         return Preset(name, said, paper, made, Uniform() if allocator is None else checked(allocator))
     if allocator is not None:
-        raise MethodError(f"only a scorer comes with an allocator; {name!r} follows other methods, which have theirs.")
+        raise MethodError(f"only a scorer can have an allocator; {name!r} follows other methods, which have their own.")
     return NamedPart(name, said, paper, made)
 
 
@@ -42,7 +42,7 @@ def checked(part: Any) -> Any:
     kind = type(part).__name__
     if not _is_frozen_dataclass(type(part)):
         raise MethodError(
-            f"{kind} is no frozen dataclass, as parts of methods are: put @dataclass(frozen=True) above it."
+            f"{kind} must be a frozen dataclass, like all parts of methods: put @dataclass(frozen=True) above it."
         )
     try:
         hash(part)
@@ -63,7 +63,7 @@ def _made(part: Any) -> Part:
     kind = part if isinstance(part, type) else type(part)
     if not issubclass(kind, Scorer | Allocator | Channels | Precision):
         raise MethodError(
-            f"{kind.__name__} is no part of a method: derive it from Scorer or Refiner (winnow.score), Allocator or "
+            f"{kind.__name__} is not a part of a method: derive it from Scorer or Refiner (winnow.score), Allocator or "
             "HeadAllocator (winnow.allocate), Channels or Precision (winnow.store)."
         )
     if kind is part:
@@ -83,5 +83,5 @@ def _check_parameters(part: Part) -> None:
         if parameter.name in _WORDS:
             raise MethodError(
                 f"{type(part).__name__}: a parameter cannot be called {parameter.name!r}, as winnow.method has an "
-                "argument of that name; call it otherwise."
+                "argument of that name; choose another name."
             )

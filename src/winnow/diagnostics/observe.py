@@ -1,7 +1,6 @@
-"""One prefill, compressed as ever, with every layer measured while its queries, keys and values are at hand.
+"""Measurements of one compressed prefill, taken layer by layer while queries, keys and values are at hand.
 
-Nothing of a layer but numbers and kept positions outlives its measurement, so memory stays that of a compressed
-prefill.
+Only figures and kept positions are stored, so memory stays that of a compressed prefill.
 """
 
 from __future__ import annotations
@@ -46,20 +45,21 @@ def diagnose(
     queries: int = 64,
     tokenizer: Words | None = None,
 ) -> Diagnosis:
-    """Measures what `method` keeps of a prompt, in one prefill and in memory linear in the prompt.
+    """Measures what a method keeps of a prompt, in one prefill and in memory linear in the prompt's length.
 
     Args:
-        model: a decoder-only model after `model.set_attn_implementation("winnow")`.
-        input_ids: [1, N] or [N].
-        method: from `winnow.method(name, budget=...)`, or its text: "kvec @ 64".
-        window: last queries whose similarity, and whose heads' divergence, is measured; they say which channels matter.
-        queries: last queries whose attention is compared with what kept slots give; each costs a row of N per head.
-        tokenizer: as of `winnow.compress`.
+        model: a decoder-only model, after `model.set_attn_implementation("winnow")`.
+        input_ids: [1, N] or [N] tokens of the prompt.
+        method: the result of `winnow.method(name, budget=...)`, or its text: "kvec @ 64".
+        window: number of last queries whose similarity, divergence between heads and channel saliency are measured.
+        queries: number of last queries whose attention over the kept slots is compared with that over all; each costs
+            a row of N per head.
+        tokenizer: the model's tokenizer, for methods that need it; see `winnow.compress`.
 
     Raises:
-        CacheError: several prompts or an empty one; no query to measure; an attention implementation that is not
-            "winnow"; packed latents.
-        ModelError: a model whose cache cannot be compressed.
+        CacheError: there are several prompts, or the prompt is empty; window or queries is below 1; the attention
+            implementation is not "winnow"; or the method packs latents.
+        ModelError: the model's cache cannot be compressed.
     """
     method = as_method(method)
     prompt = _one_prompt(input_ids).to(input_device(model))
@@ -68,7 +68,7 @@ def diagnose(
     measuring = _Measuring(window, queries, _strength(method.scorer), isinstance(method.store, Dense))
     if is_latent(text_config(model)) and not measuring.dense:
         raise CacheError(
-            "what packing does to the keys and values that heads make of latents is not measured; leave bits out."
+            "the effect of packing on a model with latent attention (MLA) cannot be measured; leave bits out."
         )
     compress(model, prompt, method, observer=measuring, tokenizer=tokenizer)
     return Diagnosis(method, prompt.shape[1], window, queries, measuring.strength, tuple(measuring.layers))

@@ -16,7 +16,7 @@ from winnow.diagnostics.pairs import mean_over_pairs
 
 @dataclass(frozen=True, eq=False)
 class LayerDiagnosis:
-    """One compressed layer. Tensors are on the CPU."""
+    """The diagnosis of one compressed layer. Tensors are on the CPU."""
 
     kept: tuple[Tensor, ...]
     """Kept positions of every KV head, int64, ascending."""
@@ -25,11 +25,12 @@ class LayerDiagnosis:
     iou: Tensor
     """[H, H] float64, intersection over union of the kept sets of two heads."""
     cosines: Tensor
-    """[Hq, w, w] float64, cosines of every two queries of the window, or of a shorter prompt."""
+    """[Hq, w, w] float64, cosine of every two queries of the window, or of the prompt if it is shorter."""
     diversified_cosines: Tensor
     """The same after query diversification."""
     divergence: Tensor
-    """[Hq, Hq] float64, Jensen-Shannon divergence in nats of the token scores of two query heads, diversified."""
+    """[Hq, Hq] float64, Jensen-Shannon divergence, in nats, of the token scores of two query heads, after query
+    diversification."""
     mass: Tensor
     """[H] float64, share of the last queries' attention that falls on kept tokens, mean over the query group."""
     error: float
@@ -37,7 +38,8 @@ class LayerDiagnosis:
     channel_cv: Tensor
     """[H] float64, coefficient of variation over the tokens of a key channel's saliency, mean over the channels."""
     channel_overlap: Tensor
-    """[H] float64, share of the half of the channels that is best for all tokens in a token's own, mean over tokens."""
+    """[H] float64, overlap of each token's most salient half of the channels with the half that is most salient over
+    all tokens, as a share, mean over the tokens."""
 
     @property
     def slots(self) -> list[int]:
@@ -65,7 +67,7 @@ class LayerDiagnosis:
         return mean_over_pairs(self.divergence)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON; cosines as means over the query heads, [w, w]."""
+        """All figures as plain values for JSON; cosines are means over the query heads, [w, w]."""
         return {
             "slots": self.slots,
             "rtd": self.rtd,
@@ -87,18 +89,19 @@ class LayerDiagnosis:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """The part of one prompt that a method keeps, and what is lost. Layers are the compressed ones, in order."""
+    """Measurements of what a method keeps of one prompt and what it loses."""
 
     method: Method
     tokens: int
-    """N, of the prompt."""
+    """N, the number of tokens of the prompt."""
     window: int
-    """Last queries that cosines and saliencies of channels are taken of, at most; a shorter prompt has fewer."""
+    """The most last queries that cosines and channel saliency are measured on; a shorter prompt has fewer."""
     queries: int
-    """Last queries that mass and error are measured on, at most."""
+    """The most last queries that mass and error are measured on."""
     diversify: float
-    """λ of the diversified cosine, and of the divergence."""
+    """λ of the diversified cosine and of the divergence."""
     layers: tuple[LayerDiagnosis, ...]
+    """The compressed layers, in order."""
 
     @property
     def slots(self) -> list[list[int]]:
@@ -123,7 +126,7 @@ class Diagnosis:
 
     @property
     def coverage(self) -> int:
-        """Tokens that any head of any layer keeps."""
+        """Number of tokens that at least one head of any layer keeps."""
         return int(self.retention.any(dim=0).sum())
 
     @property
@@ -168,7 +171,7 @@ class Diagnosis:
 
     @property
     def least_mass(self) -> float:
-        """Share of the KV head that loses most."""
+        """Share of attention on kept tokens in the KV head that loses most."""
         return min(mass for layer in self.mass for mass in layer)
 
     @property
@@ -188,7 +191,7 @@ class Diagnosis:
 
     @property
     def channel_overlap(self) -> float:
-        """Share of fixed channels in a token's own, mean over all KV heads."""
+        """Overlap of a token's most salient channels with those of all tokens, mean over all KV heads."""
         return fmean(value for layer in self.layers for value in layer.channel_overlap.tolist())
 
     def as_dict(self) -> dict[str, Any]:

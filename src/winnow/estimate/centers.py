@@ -30,7 +30,7 @@ def measure_centers(model: PreTrainedModel, input_ids: Tensor) -> QueryCenters:
     ids = input_ids.reshape(1, -1).to(input_device(model))
     chosen: Method = method("triattention", 8)
     if ids.shape[1] <= chosen.scorer.guaranteed:
-        raise CacheError(f"a text of {ids.shape[1]} tokens has no queries to measure; give one of some thousand.")
+        raise CacheError(f"a text of {ids.shape[1]} tokens has no queries to measure; give one of a few thousand.")
     cache = CompressedCache(model, chosen, fold_every=1)  # moments are kept for a fold
     with torch.no_grad():
         model(ids, past_key_values=cache, use_cache=True, **last_only(model))

@@ -80,7 +80,7 @@ class Journal:
         raw = raw_lines(path)
         first = next(raw, b"")
         if not first:
-            raise JournalError(f"{path} is not there, or is empty: give a journal that was written before.")
+            raise JournalError(f"{path} does not exist, or is empty: give the journal of an earlier command.")
         header = _header(path, first)
         lines, _ = _records(path, header, raw)
         return cls(path, header, lines, None)
@@ -106,8 +106,8 @@ class Journal:
                 number, earlier = known.setdefault(work, (line.number, result))
                 if earlier != result:
                     raise JournalError(
-                        f"{self.path}, line {line.number}: {work} has another result here than in line {number}, and "
-                        "nothing tells which is right. Delete both lines and this work is done again."
+                        f"{self.path}, line {line.number}: the result of {work} differs from that in line {number}, "
+                        "and nothing says which is right. Delete both lines and this work is done again."
                     )
         return found
 
@@ -144,20 +144,20 @@ def _readable(path: Path, what: str, values: Mapping[str, Any]) -> Record:
     try:
         return parse_object(json.dumps(values))
     except JsonError as problem:
-        raise JournalError(f"Cannot write {path}: {what} that nobody could read again, {problem}.") from None
+        raise JournalError(f"Cannot write {path}: {what} that could not be read again, {problem}.") from None
 
 
 def _header(path: Path, first: bytes) -> Record:
     """The first line. Raises JournalError where a file does not begin as a journal does."""
     if first.startswith(codecs.BOM_UTF8):
-        raise JournalError(f"{path} begins with a byte order mark, which an editor left there: save it without one.")
+        raise JournalError(f"{path} begins with a byte order mark, which an editor added: save it without one.")
     if not first.startswith(f'{{"{HEADER}"'.encode()):
         raise JournalError(f"{path} is not a journal of Winnow; give another name for the output, or move that file.")
     try:
         header = _parsed(first)
         read_fields(_HEADER_TYPES, header)
         if header[HASH] != fingerprint(header["config"]):
-            raise TypedError("the configuration is not what was written there")
+            raise TypedError("the configuration was changed after it was written")
     except TypedError as problem:
         raise JournalError(f"{path}, line 1: {problem}. Delete the file to start over.") from None
     return header
@@ -194,7 +194,7 @@ def _record(header: Record, text: bytes) -> Record:
         raise TypedError(f'there is no "{HASH}"')
     hashed = record.pop(HASH)
     if hashed != record_hash(header, record):
-        raise TypedError("this is not what was written there, or comes from the journal of another configuration")
+        raise TypedError("it was changed after it was written, or comes from the journal of another configuration")
     return record
 
 
@@ -219,8 +219,8 @@ def _check_config(path: Path, header: Record, config: Record) -> None:
     differing = [name for name in (*config, *(old.keys() - config.keys())) if old.get(name) != config.get(name)]
     told = ", ".join(f"{name} (there {shown(old.get(name))}, now {shown(config.get(name))})" for name in differing)
     raise JournalError(
-        f"{path} holds work of another configuration, different in {told}: repeat the earlier one to resume it, or "
-        "delete the file, or give another name for the output."
+        f"{path} holds work of another configuration, which differs in {told}: repeat the earlier command to resume "
+        "it, delete the file, or give another name for the output."
     )
 
 

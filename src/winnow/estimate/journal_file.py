@@ -78,7 +78,7 @@ class JournalFile:
             raise JournalError(f"Cannot write {self.path}: a record of {len(line):,} bytes is too long for a journal.")
         with self._turn:
             if not self._closing.alive:
-                raise JournalError(f"{self.path} was opened once more by this process: append to the later one.")
+                raise JournalError(f"{self.path} was opened again by this process: append to the later one.")
             try:
                 self._check_unchanged()
                 self._take_back()
@@ -156,7 +156,7 @@ def _check_regular(path: Path) -> None:
     except (OSError, ValueError):
         return
     if not stat.S_ISREG(mode):
-        raise JournalError(f"{path} is no file that a journal could be kept in; give another name.")
+        raise JournalError(f"{path} cannot hold a journal, because it is not a regular file; give another name.")
 
 
 def _write(descriptor: int, line: bytes) -> None:

@@ -26,7 +26,7 @@ _IMPOSSIBLE = (
     "force_words_ids",
 )
 """Settings that no answer of `winnow.generate` can have."""
-_NOT_OF_THE_MODEL = frozenset(("max_length", *CANDIDATES, *_IMPOSSIBLE))
+_NOT_OF_THE_MODEL = frozenset(("max_length", "prefill_chunk_size", *CANDIDATES, *_IMPOSSIBLE))
 """Settings that are not taken from those that come with a model."""
 
 
@@ -55,15 +55,15 @@ def answer_settings(
     settings.__dict__.update(copy.deepcopy(vars(_greedy() if given is None else given)))
     if (settings.num_beams or 1) > 1 or (settings.num_return_sequences or 1) > 1:
         raise PromptError(
-            "an answer is one sequence: for beams or several sequences pass a CompressedCache to model.generate."
+            "winnow.generate returns one sequence: for beams or several, pass a CompressedCache to model.generate."
         )
     for name in _IMPOSSIBLE:
         asked = getattr(settings, name, None)
         # Whoever changes a copy of the model's own settings does not ask for all that is in it.
         if asked not in (None, False, 0) and asked != getattr(model.generation_config, name, None):
             raise PromptError(
-                f"generation_config has {name}={asked!r}, but winnow.generate writes one answer to the prompt as it "
-                f"is, token by token from a cache of its own: leave {name} out."
+                f"generation_config has {name}={asked!r}, but winnow.generate writes one answer to the unchanged "
+                f"prompt, token by token, from its own cache: leave {name} out."
             )
         setattr(settings, name, None)
     most = optional_count("max_new_tokens", max_new_tokens, "tokens of an answer", PromptError)

@@ -18,34 +18,36 @@ from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.evaluate.decoding import clock, decode, prefill, stop_tokens
 from winnow.evaluate.sampling import GREEDY, Sampling
-from winnow.evaluate.shared import dense_prompt
+from winnow.evaluate.shared import DenseReader
 from winnow.evaluate.shared_start import SharedStart
 from winnow.models.devices import input_device
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, what it cost and what the cache held at its end."""
+    """An answer, its costs, and the statistics of its cache."""
 
     text: str
     method: Method
     question_seen: bool
-    """True if the question was visible when the document was compressed."""
+    """True if the document was compressed together with the question."""
     prompt_tokens: int
     new_tokens: int
     prefill_seconds: float
     """From the first prompt token to the first token of the answer, compression included."""
     compress_seconds: float
     decode_seconds: float
-    """For the forward passes after the first token of the answer."""
+    """Time of the forward passes after the first token of the answer."""
     decode_steps: int
-    """Tokens that went into the cache after the prompt; one fewer than `new_tokens` where `max_new_tokens` and not a
-    stop token ended it. As many as those passes, but for assisted decoding, which checks several tokens in one."""
+    """Tokens that entered the cache after the prompt; one fewer than `new_tokens` if `max_new_tokens`, not a stop
+    token, ended the answer. Equal to the number of those passes, except in assisted decoding, where one pass checks
+    several tokens."""
     stats: CacheStats
+    """Statistics of the cache at the end of the answer."""
 
     @property
     def decode_speed(self) -> float | None:
-        """Tokens per second, or None where a single token was all."""
+        """Tokens per second; None for an answer of a single token."""
         return self.decode_steps / self.decode_seconds if self.decode_steps and self.decode_seconds else None
 
 
@@ -76,7 +78,7 @@ def read_with_question(
     begin = clock(model)
     length = prompt.shape[1]
     if method.scorer.replayer is not None:
-        dense = dense_prompt(model, prompt, [method], chunk_size, fold_every, words)
+        dense = DenseReader(model, [method], chunk_size, fold_every, words).read(prompt)
         cache = dense.compress(method, fold_every).cache
         return Prefilled(cache, dense.logits, length, clock(model) - begin, question_seen=True)
     cache = CompressedCache(model, method, prompt_length=length if chunk_size else None, fold_every=fold_every)

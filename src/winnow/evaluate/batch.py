@@ -16,7 +16,7 @@ from winnow.evaluate.open_rows import OpenRows
 from winnow.models.devices import input_device
 
 
-class Row(NamedTuple):
+class AnswerStart(NamedTuple):
     """A prompt inside a compressed cache of its own; nothing was decoded yet."""
 
     cache: CompressedCache
@@ -64,7 +64,7 @@ class Said:
 
 
 def decode_batch(
-    model: PreTrainedModel, rows: Sequence[Row], max_new_tokens: int, stops: frozenset[int]
+    model: PreTrainedModel, rows: Sequence[AnswerStart], max_new_tokens: int, stops: frozenset[int]
 ) -> list[Decoded]:
     """Greedy tokens of every row, up to a stop token or `max_new_tokens` tokens. The caches of the rows are used up.
 
@@ -87,7 +87,7 @@ def decode_batch(
 
 
 def decode_rows(
-    model: PreTrainedModel, rows: Sequence[Row], max_new_tokens: int, stops: frozenset[int]
+    model: PreTrainedModel, rows: Sequence[AnswerStart], max_new_tokens: int, stops: frozenset[int]
 ) -> list[Decoded]:
     """The same side by side where the caches can be joined, one by one where they cannot."""
     if all(row.cache.is_attention_alone() for row in rows):

@@ -144,8 +144,8 @@ class Conversation:
         start = self._beginning.tokens[0].tolist()
         if tokens[: len(start)] != start or len(tokens) == len(start):
             raise PromptError(
-                "The document's tokens are not those that this question's prompt begins with: the question runs "
-                "together with the end of the document, or the chat template changes what stands before. Begin the "
+                "This question's prompt does not begin with the document's tokens: the question's first characters "
+                "form a token with the end of the document, or the chat template changes the text before it. Begin the "
                 "question with a word, or forget the earlier turns."
             )
         return Prompt(question, text, tokens, self._beginning.cache())

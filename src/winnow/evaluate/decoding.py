@@ -17,6 +17,7 @@ from winnow.evaluate.sampling import Choice, most_likely
 from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew
 from winnow.models.last_logits import last_only
+from winnow.models.positions import positions_from
 
 
 @torch.no_grad()
@@ -37,17 +38,12 @@ def prefill(model: PreTrainedModel, tokens: Tensor, cache: Cache, chunk_size: in
 
 def _fed(model: PreTrainedModel, tokens: Tensor, cache: Cache, placed: bool, named: dict[str, Any]) -> Tensor:
     """The last token's logits [V] of a pass of tokens [1, n]. placed: tell the model their positions."""
+    tokens = tokens.to(input_device(model))
     if placed:
-        named = named | positions_behind(cache, tokens, input_device(model))
-    output = model(input_ids=tokens.to(input_device(model)), past_key_values=cache, use_cache=True, **named)
+        named = named | {"position_ids": positions_from(cache.get_seq_length(), tokens)}
+    output = model(input_ids=tokens, past_key_values=cache, use_cache=True, **named)
     logits: Tensor = output.logits[0, -1]
     return logits
-
-
-def positions_behind(cache: Cache, tokens: Tensor, device: torch.device) -> dict[str, Tensor]:
-    """The argument of a forward pass for the positions of tokens [1, n] behind what a cache has seen."""
-    seen = cache.get_seq_length()
-    return {"position_ids": torch.arange(seen, seen + tokens.shape[1], device=device)[None]}
 
 
 @torch.no_grad()

@@ -67,7 +67,7 @@ def cut_to_fit(cut: Callable[[int], Text], over: Callable[[Text], int]) -> Text:
         if too_many <= 0:
             return shorter
         excess += too_many
-    raise PromptError("no part of this text makes a prompt that is short enough: shorten it.")
+    raise PromptError("this text cannot be cut to a prompt that is short enough: shorten it.")
 
 
 def _without_middle(tokenizer: PreTrainedTokenizerBase, example: Example, limit: int) -> Fitted:
@@ -94,13 +94,14 @@ def middle_of(tokenizer: PreTrainedTokenizerBase, text: str, limit: int) -> slic
         return None
     if not tokenizer.is_fast:
         raise PromptError(
-            f"{type(tokenizer).__name__} does not tell which characters its tokens stand for, so no middle can be left "
-            'out: use a model with a "fast" tokenizer (tokenizer.json), or shorten the text.'
+            f"{type(tokenizer).__name__} does not map tokens to characters, so the middle of a text cannot be left "
+            "out: "
+            'use a model with a "fast" tokenizer (tokenizer.json), or shorten the text.'
         )
     places = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
     half = limit // 2
     if half <= special:
-        raise PromptError(f"A limit of {limit} tokens leaves nothing of a prompt: give more.")
+        raise PromptError(f"A limit of {limit} tokens leaves nothing of a prompt: give a larger one.")
     # From the end of the token before: tokens of some tokenizers do not have the blank in front of them.
     return slice(places[half - special - 1][1], places[-half - 1][1])
 

@@ -28,7 +28,7 @@ from winnow.evaluate.answering import Answer, compress_document
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
-from winnow.evaluate.shared_start import is_worth_sharing, shared_start
+from winnow.evaluate.shared_start import is_worth_sharing, queries_alone, shared_start
 from winnow.evaluate.truncation import without_middle
 from winnow.models import answer_room, context_length
 from winnow.models.adapters import check_prompt_learning
@@ -94,58 +94,60 @@ def generate(
     style: PromptStyle = USUAL,
     truncate: Literal["middle"] | None = None,
 ) -> Answer | list[Answer]:
-    """Answers questions about a text with `model.generate`, each from a compressed cache of its own.
+    """Answers questions about a text with `model.generate`, each from its own compressed cache.
 
-    The prompt is the tokenizer's chat template where it has one (one turn of the user: text, blank line, question), a
-    plain form otherwise. While it works the model attends with "winnow"; if it attended with something else before,
-    that is put back.
+    The prompt follows the tokenizer's chat template if it has one (one user message: text, blank line, question), and
+    is plain text otherwise. The model's attention implementation is "winnow" during the call and is restored
+    afterwards.
 
     Args:
-        model: any that `CompressedCache` takes.
+        model: any model that `CompressedCache` takes.
+        tokenizer: the model's tokenizer.
         context: the text that the questions are about.
-        questions: one, which gives one `Answer`, or a list, which gives a list in the same order.
-        method: a name, a name with its budget ("adakv @ 2%"), or what `winnow.method(...)` makes.
-        budget: slots per KV head (128), a share of the prompt ("2%") or bytes ("64MiB"); 128 where neither it nor the
-            method says one.
-        question_aware: compress text and question together, so that what the question needs is kept: the better
-            answers. The text is read once for all questions where free memory has room for it, dense, twice over;
-            else for each of them. False: compress the text once, before any question is known, and answer every
-            question from it; with methods that watch the end of the prompt (SnapKV and its kin) much is lost, keydiff
-            and others that look at keys alone do not mind, kvzip is made for it.
-        max_new_tokens: of an answer; by default what generation_config says (`max_length` counts the prompt, too), or
-            128. Never more than the model can read.
-        generation_config: sampling, stop strings and so on, in transformers' terms; beams and several sequences need
-            `model.generate` itself, candidates (`prompt_lookup_num_tokens`) a prompt that is read in one pass. None:
-            the most likely token at every step, of those that the model's own settings do not forbid.
-            `torch.manual_seed` repeats samples.
-        streamer: one of transformers', or a function that is called with every piece of text as soon as it is
-            settled. The answers to several questions come one after the other.
-        chunk_size: tokens of the text that are prefilled at a time; see `winnow.compress`.
-        fold_every: compress the answer, too, every so many tokens; see `CompressedCache`.
+        questions: one question, which returns one `Answer`, or a list, which returns a list in the same order.
+        method: a name ("adakv"), a name with a budget ("adakv @ 2%"), or the result of `winnow.method(...)`.
+        budget: slots per KV head (128), a share of the prompt ("2%") or bytes ("64MiB"). Default: the method's own
+            budget, or 128.
+        question_aware: compress text and question together, so that the cache keeps what the question needs. This gives
+            the better answers. The text is read once for all questions if half of the free memory has room for its
+            dense cache twice, otherwise once for each question. False: compress the text once, before any question is
+            known, and answer every question from it. Methods that watch the end of the prompt (SnapKV and similar ones)
+            then lose much; methods that look only at keys, such as keydiff, do not; kvzip is made for this.
+        max_new_tokens: the most tokens of an answer. Default: the value in generation_config (whose `max_length`
+            includes the prompt), or 128. Never more than the model can read.
+        generation_config: sampling, stop strings and other settings of transformers. Beams and several sequences need
+            `model.generate` itself; candidates (`prompt_lookup_num_tokens`) need a prompt that is read in one pass.
+            None: greedy decoding, among the tokens that the model's own settings allow. Call `torch.manual_seed` to
+            make samples repeatable.
+        streamer: a streamer of transformers, or a function that gets every piece of text as soon as it is final. The
+            answers to several questions are streamed one after another.
+        chunk_size: number of tokens of the text to prefill at a time; see `winnow.compress`. Default: the
+            `prefill_chunk_size` of generation_config.
+        fold_every: compress the answer, too, whenever it has grown by this many tokens; see `CompressedCache`.
         system: instructions for the model, before the text.
-        style: the words around text and question: no chat template, a template of your own (`winnow.PromptStyle`).
-        truncate: "middle" leaves out the middle of a text that is too long for the model; None refuses it.
+        style: the form of the prompt: without a chat template, or with your own template (`winnow.PromptStyle`).
+        truncate: "middle" drops the middle of a text that is too long for the model; None raises an error.
 
     Raises:
-        TypeError: the tokenizer stands where the model belongs.
-        PromptError: an empty text, no question or an empty one, a prompt that is longer than the model can read or
-            max_length allows, a generation_config with beams, several sequences or anything else that one answer from
-            a compressed cache cannot have, a chat template without place for `system`, one that is given twice. Nothing
-            has been computed then.
-        MethodError: an unknown method or parameter, or a budget that is given twice.
+        TypeError: the tokenizer is given in place of the model.
+        PromptError: the text or a question is empty, or there is no question; the prompt is longer than the model can
+            read or max_length allows; generation_config asks for beams, several sequences or anything else that one
+            answer from a compressed cache cannot have; the chat template has no place for `system`; or `system` is
+            given twice. It is raised before anything is computed.
+        MethodError: the method or a parameter is unknown, or the budget is given twice.
         BudgetError, CacheError, ModelError: as for `CompressedCache` and `winnow.compress`.
     """
     # Not the reverse: a compiled or wrapped model is no PreTrainedModel.
     if isinstance(model, PreTrainedTokenizerBase):
-        raise TypeError("generate takes the model first and its tokenizer second; they are the other way round.")
+        raise TypeError("winnow.generate takes the model first and its tokenizer second; swap them.")
     check_prompt_learning(model)
     single = isinstance(questions, str)
     asked = _checked(context, [questions] if isinstance(questions, str) else questions)
     chosen = _chosen(method, budget)
     if fold_every is not None:
         check_foldable(chosen, fold_every)
-    chunk_size = optional_count("chunk_size", chunk_size, "tokens prefilled at a time")
     settings = answer_settings(model, tokenizer, generation_config, max_new_tokens)
+    chunk_size = _chunk_size(chunk_size, settings)
     style = _style(style, system)
     reading = _Reading(chosen, chunk_size, fold_every, words_in(tokenizer, style.chat_template))
     if not question_aware:
@@ -209,7 +211,9 @@ class _Begun(NamedTuple):
 
 def _shares(model: PreTrainedModel, prompts: list[Tensor], reading: _Reading, settings: AnswerSettings) -> bool:
     """True where what prompts begin with is read once: not before candidates, nor what is read a second time."""
-    return not reading.rereads and _candidates(settings) is None and is_worth_sharing(model, prompts)
+    if reading.rereads or _candidates(settings) is not None:
+        return False
+    return is_worth_sharing(model, prompts, lambda tokens: queries_alone(reading.method, tokens, reading.fold_every))
 
 
 def _with_question(model: PreTrainedModel, prompts: list[Tensor], reading: _Reading, shares: bool) -> Iterator[_Begun]:
@@ -337,13 +341,13 @@ def _streamer(given: Streamer | None, tokenizer: PreTrainedTokenizerBase) -> Bas
 def _checked(context: str, questions: list[str]) -> list[str]:
     """The questions. Raises PromptError where one of them, or the text, has nothing in it."""
     if not isinstance(context, str) or not context.strip():
-        raise PromptError("the context is empty; give the text that the questions are about, as a str.")
+        raise PromptError("the context is empty; give the text that the questions are about as a non-empty str.")
     if not questions:
         raise PromptError("there is no question; give one, or a list of them.")
     for number, question in enumerate(questions, start=1):
         if not isinstance(question, str) or not question.strip():
             which = "the question" if len(questions) == 1 else f"question {number} of {len(questions)}"
-            raise PromptError(f"{which} is empty; give a str with text in it.")
+            raise PromptError(f"{which} is empty; give a non-empty str.")
     return questions
 
 
@@ -362,7 +366,7 @@ def _style(style: PromptStyle, system: str | None) -> PromptStyle:
     if system is None:
         return style
     if style.system is not None:
-        raise PromptError("the system prompt is given twice, by itself and in the style; keep one.")
+        raise PromptError("the system prompt is given twice, as system and in style; keep one.")
     return replace(style, system=system)
 
 
@@ -372,6 +376,17 @@ def _room(model: PreTrainedModel, truncate: str | None, max_new_tokens: int) -> 
         raise PromptError(f'truncate is {truncate!r}; give "middle", or None to refuse what is too long.')
     most = context_length(model.config)
     return None if truncate is None or most is None else most - min(max_new_tokens, most // 2)
+
+
+def _chunk_size(given: int | None, settings: AnswerSettings) -> int | None:
+    """Tokens prefilled at a time, as given or as the settings ask for, which are done with it.
+
+    `model.generate` would not read in pieces what is read before it is called. With candidates there are none.
+    """
+    asked, settings.prefill_chunk_size = settings.prefill_chunk_size, None
+    if given is None and _candidates(settings) is None:
+        return optional_count("prefill_chunk_size", asked, "tokens prefilled at a time", PromptError)
+    return optional_count("chunk_size", given, "tokens prefilled at a time")
 
 
 def _candidates(settings: AnswerSettings) -> str | None:
@@ -395,11 +410,11 @@ def _check_lengths(model: PreTrainedModel, settings: AnswerSettings, lengths: li
     longest, most = max(lengths), context_length(model.config)
     if most is not None and longest >= most:
         raise PromptError(
-            f"the prompt has {longest:,} tokens and the answer needs room; the model reads {most:,} at most. Shorten "
-            'the text, leave its middle out (truncate="middle"), or use a model that reads more.'
+            f"the prompt has {longest:,} tokens, which leaves no room for an answer; the model reads {most:,} at most. "
+            'Shorten the text, leave its middle out (truncate="middle"), or use a model that reads more.'
         )
     if settings.max_new_tokens is None and longest >= settings.max_length:
         raise PromptError(
             f"the prompt has {longest:,} tokens, and max_length={settings.max_length} counts them as well as the "
-            "answer: give max_new_tokens instead, or a larger max_length."
+            "answer: pass max_new_tokens instead, or a larger max_length."
         )

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from winnow.evaluate.batch import Row
-from winnow.evaluate.decoding import positions_behind
+from winnow.evaluate.batch import AnswerStart
 from winnow.models.devices import input_device
-from winnow.models.kinds import counts_anew
+from winnow.models.kinds import counts_anew, starts_anew
+from winnow.models.positions import positions_from
 
 _CUES = ("Answer:", "\n")
 """Ends of prompts; texts that grow together with the first one are cut behind the second."""
@@ -39,7 +39,7 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 @torch.no_grad()
-def log_probabilities(model: PreTrainedModel, start: Row, tokens: Tensor) -> Tensor:
+def log_probabilities(model: PreTrainedModel, start: AnswerStart, tokens: Tensor) -> Tensor:
     """[n, V] log-probabilities in fp32: entry i for what follows the prompt and the first i of tokens [n].
 
     Entry 0 is of the prompt's own last token. The cache of the start is used up.
@@ -47,8 +47,10 @@ def log_probabilities(model: PreTrainedModel, start: Row, tokens: Tensor) -> Ten
     logits = [start.logits[None]]
     if len(tokens) > 1:
         fed = tokens[None, :-1].to(input_device(model))
-        placed = positions_behind(start.cache, fed, fed.device) if counts_anew(model.config) else {}
-        logits.append(model(input_ids=fed, past_key_values=start.cache, use_cache=True, **placed).logits[0])
+        for piece in fed.split(1 if starts_anew(model.config) else fed.shape[1], dim=1):
+            seen = start.cache.get_seq_length()
+            placed = {"position_ids": positions_from(seen, piece)} if counts_anew(model.config) else {}
+            logits.append(model(input_ids=piece, past_key_values=start.cache, use_cache=True, **placed).logits[0])
     return torch.cat(logits).float().log_softmax(-1)
 
 

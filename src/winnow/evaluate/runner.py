@@ -14,10 +14,10 @@ from winnow.cache.replay import words_in
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
-from winnow.evaluate.batch import Row, decode_rows
+from winnow.evaluate.batch import AnswerStart, decode_rows
 from winnow.evaluate.decoding import stop_tokens
 from winnow.evaluate.prompts import encode_prompt
-from winnow.evaluate.shared import DensePrompt, SharedPrefill
+from winnow.evaluate.shared import DensePrompt, DenseReader
 from winnow.evaluate.slots import mean_slots
 from winnow.metrics import EXACT_MATCH, Metric, is_right
 from winnow.tasks import Question
@@ -98,7 +98,8 @@ def evaluate(
     prompts = [encode_prompt(tokenizer, document, question.text, style) for question in questions]
     if not prompts:
         return
-    shared = SharedPrefill(model, prompts, methods, words=words_in(tokenizer, style.chat_template))
+    words = words_in(tokenizer, style.chat_template)
+    shared = DenseReader(model, methods, words=words).read_start(prompts)
     for first in range(0, len(prompts), batch):
         dense = [shared.dense(prompt) for prompt in prompts[first : first + batch]]
         for chosen in methods:
@@ -127,7 +128,7 @@ def _trials(
 ) -> Iterator[Trial]:
     compressed = [prompt.compress(asked.method) for prompt in asked.prompts]
     stats = [each.cache.stats() for each in compressed]
-    rows = [Row(each.cache, prompt.logits) for each, prompt in zip(compressed, asked.prompts, strict=True)]
+    rows = [AnswerStart(each.cache, prompt.logits) for each, prompt in zip(compressed, asked.prompts, strict=True)]
     for index, decoded in enumerate(decode_rows(model, rows, max_new_tokens, stop_tokens(model))):
         question = asked.questions[index]
         text = str(tokenizer.decode(decoded.tokens, skip_special_tokens=True))

@@ -7,7 +7,8 @@ queries, which any scorer can use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
@@ -35,24 +36,61 @@ class Compressed(NamedTuple):
     """The part of it that scoring, or a replay, took for an earlier method, and was not repeated."""
 
 
-class SharedPrefill:
-    """The common start of prompts [1, N], prefilled once; `dense` goes on with one of them."""
+@dataclass(frozen=True)
+class DenseReader:
+    """A model that reads prompts for several methods, and leaves them dense until each compresses a fork.
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        prompts: Sequence[Tensor],
-        methods: Iterable[Method],
-        chunk_size: int | None = None,
-        fold_every: int | None = None,
-        words: Words | None = None,
-    ) -> None:
-        """As of `dense_prompt`."""
-        self._model = model
-        self._chunk_size = chunk_size
-        self._words = words
-        cache = _deferred(model, max(prompt.shape[1] for prompt in prompts), methods, fold_every)
-        self._start = SharedStart(model, prompts, cache, chunk_size)
+    Every layer's keys and values stay as long as a prompt is used, with as many of the last queries as the methods look
+    at; a prefill for one method has those of a single layer at a time.
+    """
+
+    model: PreTrainedModel
+    methods: Sequence[Method]
+    chunk_size: int | None = None
+    """Tokens that are read at a time."""
+    fold_every: int | None = None
+    """See `CompressedCache`: queries that folds look at stay, too."""
+    words: Words | None = None
+    """The tokenizer, for methods that have a prompt read a second time."""
+
+    def read(self, tokens: Tensor) -> DensePrompt:
+        """Tokens [1, N], prefilled."""
+        begin = clock(self.model)
+        cache = self.empty_cache(tokens.shape[1])
+        logits = prefill(self.model, tokens, cache, self.chunk_size)
+        return DensePrompt(cache, tokens, logits, clock(self.model) - begin, self.words)
+
+    def read_start(self, prompts: Sequence[Tensor]) -> SharedPrefill:
+        """The common start of prompts [1, N], prefilled."""
+        return SharedPrefill(self, prompts)
+
+    def read_all(self, prompts: Sequence[Tensor]) -> list[DensePrompt]:
+        """Prompts [1, N] that begin alike, all of them held at once."""
+        if len(prompts) == 1:
+            # Nothing is shared, so nothing is copied.
+            return [self.read(prompts[0])]
+        shared = self.read_start(prompts)
+        return [shared.dense(prompt) for prompt in prompts]
+
+    def empty_cache(self, length: int) -> CompressedCache:
+        """A cache that leaves a prompt of at most `length` tokens dense, with the queries that the methods look at."""
+        return CompressedCache(
+            self.model, method("full"), prompt_length=length, defer=True, waiting_queries=self.queries(length)
+        )
+
+    def queries(self, length: int) -> int:
+        """Last queries that wait with a prompt of `length` tokens."""
+        return max(queries_of(each, length, self.fold_every) for each in self.methods)
+
+
+class SharedPrefill:
+    """The common start of prompts, prefilled once; `dense` goes on with one of them."""
+
+    def __init__(self, reader: DenseReader, prompts: Sequence[Tensor]) -> None:
+        """prompts: [1, N]"""
+        self._reader = reader
+        cache = reader.empty_cache(max(prompt.shape[1] for prompt in prompts))
+        self._start = SharedStart(reader.model, prompts, cache, reader.chunk_size)
 
     @property
     def start(self) -> int:
@@ -61,56 +99,12 @@ class SharedPrefill:
 
     def dense(self, prompt: Tensor) -> DensePrompt:
         """The rest of one prompt, on a fork of the common start."""
-        begin = clock(self._model)
+        reader = self._reader
+        begin = clock(reader.model)
         cache = self._start.fork(prompt)
-        logits = prefill(self._model, prompt[:, self.start :], cache, self._chunk_size)
-        seconds = self._start.seconds + clock(self._model) - begin
-        return DensePrompt(cache, prompt, logits, seconds, self._words)
-
-
-def dense_prompts(
-    model: PreTrainedModel,
-    prompts: Sequence[Tensor],
-    methods: Sequence[Method],
-    chunk_size: int | None = None,
-    fold_every: int | None = None,
-    words: Words | None = None,
-) -> list[DensePrompt]:
-    """Prompts [1, N] that begin alike, all of them held at once; see `dense_prompt`."""
-    if len(prompts) == 1:
-        # Nothing is shared, so nothing is copied.
-        return [dense_prompt(model, prompts[0], methods, chunk_size, fold_every, words)]
-    shared = SharedPrefill(model, prompts, methods, chunk_size, fold_every, words)
-    return [shared.dense(prompt) for prompt in prompts]
-
-
-def dense_prompt(
-    model: PreTrainedModel,
-    tokens: Tensor,
-    methods: Iterable[Method],
-    chunk_size: int | None = None,
-    fold_every: int | None = None,
-    words: Words | None = None,
-) -> DensePrompt:
-    """Tokens [1, N], prefilled for several methods, `chunk_size` at a time.
-
-    words: the tokenizer, for methods that have a prompt read a second time.
-
-    Every layer's keys and values stay dense as long as the result is used, with as many of the last queries as the
-    methods look at (fold_every: folds, too); a prefill for one method has those of a single layer at a time.
-    """
-    begin = clock(model)
-    cache = _deferred(model, tokens.shape[1], methods, fold_every)
-    logits = prefill(model, tokens, cache, chunk_size)
-    return DensePrompt(cache, tokens, logits, clock(model) - begin, words)
-
-
-def _deferred(
-    model: PreTrainedModel, length: int, methods: Iterable[Method], fold_every: int | None
-) -> CompressedCache:
-    """An empty cache that leaves a prompt of at most `length` tokens dense, with the queries that methods look at."""
-    queries = max(queries_of(each, length, fold_every) for each in methods)
-    return CompressedCache(model, method("full"), prompt_length=length, defer=True, waiting_queries=queries)
+        logits = prefill(reader.model, prompt[:, self.start :], cache, reader.chunk_size)
+        seconds = self._start.seconds + clock(reader.model) - begin
+        return DensePrompt(cache, prompt, logits, seconds, reader.words)
 
 
 def queries_of(method: Method, length: int, fold_every: int | None) -> int:

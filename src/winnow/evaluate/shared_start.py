@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.hybrid import token_bytes
+from winnow.cache.fold import queries_to_remember
 from winnow.composition.method import Method
 from winnow.evaluate.decoding import clock, prefill
+from winnow.evaluate.prompt_bytes import prompt_bytes
 from winnow.evaluate.prompts import common_start
 from winnow.models.devices import free_memory
 from winnow.models.pieces import reads_in_pieces
@@ -29,15 +30,30 @@ def start_of(model: PreTrainedModel, prompts: Sequence[Tensor]) -> int:
     return min(common_start(prompts), *(prompt.shape[1] - 1 for prompt in prompts))
 
 
-def is_worth_sharing(model: PreTrainedModel, prompts: Sequence[Tensor]) -> bool:
+def is_worth_sharing(model: PreTrainedModel, prompts: Sequence[Tensor], queries: Callable[[int], int]) -> bool:
     """True for prompts [1, N] with half of the longest in common, if memory has room for that start and for a fork.
 
     The start waits in dense slots of all layers, where a prompt read alone has those of one layer at a time.
+
+    queries: how many of the last queries wait with a prompt of so many tokens (`queries_alone`).
     """
     if len(prompts) < 2:
         return False
-    start, longest, free = start_of(model, prompts), max(prompt.shape[1] for prompt in prompts), free_memory(model)
-    return 2 * start >= longest and (free is None or 2 * longest * token_bytes(model) <= _SHARE * free)
+    longest = max(prompt.shape[1] for prompt in prompts)
+    if 2 * start_of(model, prompts) < longest:
+        return False
+    free = free_memory(model)
+    return free is None or 2 * prompt_bytes(model).dense(longest, queries(longest)) <= _SHARE * free
+
+
+def queries_alone(method: Method, length: int, fold_every: int | None) -> int:
+    """Last queries that wait with a prompt of `length` tokens which one method, and its folds, will look at.
+
+    Where attention is summed up as the prompt is read, the scorer needs none of them.
+    """
+    summed = method.scorer.sums_attention
+    looked_at = method.queries_besides_sums(length) if summed else method.queries_needed(length)
+    return min(length, max(looked_at, 0 if fold_every is None else queries_to_remember(method, fold_every)))
 
 
 def shared_start(

@@ -40,7 +40,7 @@ def _cut(tokenizer: PreTrainedTokenizerBase, document: str, question: str, exces
     cut = middle_of(tokenizer, text, tokens - excess) if tokens > excess else None
     if cut is None or cut.stop > len(document):
         raise PromptError(
-            "the question takes more than half of the room that the model has for a prompt, so the middle cannot be "
-            "left out: shorten the question."
+            "the question takes more than half of the longest prompt that the model reads, so the middle of the text "
+            "cannot be left out: shorten the question."
         )
     return document[: cut.start] + document[cut.stop :]

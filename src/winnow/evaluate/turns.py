@@ -42,7 +42,7 @@ def conversation_text(
     """
     style = subject.style
     if style.template is not None and subject.document is None:
-        raise PromptError("a prompt template needs a document to put into it: give one, or leave the template out.")
+        raise PromptError("a prompt template needs a document: give one, or leave the template out.")
     if not templated(tokenizer, style):
         return _plain(subject, turns, question, lead_ins(tokenizer))
     messages = []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -12,6 +10,7 @@ from torch import Tensor
 
 from winnow.errors import HeadScoresError
 from winnow.heads import storage
+from winnow.heads.equality import EqualByContent, hash_of
 
 HEADER = "winnow_query_centers"
 _KIND = storage.TableKind(HEADER, 1, "query centers", "winnow heads centers", "measure them again")
@@ -20,7 +19,7 @@ _TEXTS = ("model", "text", "text_hash", "date")
 
 
 @dataclass(frozen=True, eq=False)
-class QueryCenters:
+class QueryCenters(EqualByContent):
     """The mean query of every head and the mean size of its rotary pairs, measured once per model.
 
     Equal centers have equal numbers; what is said about them does not count. Raises HeadScoresError for tensors of
@@ -83,16 +82,8 @@ class QueryCenters:
         tensors = {name: getattr(self, name) for name in _TENSORS}
         return storage.write_tensors(Path(path).expanduser(), tensors, _KIND.header, header, "Query centers")
 
-    @cached_property
-    def _identity(self) -> tuple[object, ...]:
-        content = hashlib.sha256(self.mean.numpy().tobytes() + self.sizes.numpy().tobytes()).hexdigest()
-        return (tuple(self.mean.shape), tuple(self.sizes.shape), content)
-
-    def __eq__(self, other: object) -> bool:
-        return self._identity == other._identity if isinstance(other, QueryCenters) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
+    def _content(self) -> tuple[object, ...]:
+        return (tuple(self.mean.shape), tuple(self.sizes.shape), hash_of(self.mean, self.sizes))
 
     def __str__(self) -> str:
         layers, heads, _ = self.mean.shape

@@ -5,9 +5,7 @@ Tang et al. 2026, arXiv 2602.08585. Estimated once for a model and a scorer; use
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from torch import Tensor
 from winnow.errors import FileError, HeadScoresError
 from winnow.files import reading
 from winnow.heads import storage
+from winnow.heads.equality import EqualByContent, hash_of
 
 GRID = 99
 """Shares of the cache that go: 1% … 99%."""
@@ -29,7 +28,7 @@ _TEXTS = ("scorer", "model", "date", "license", "notes", "settings")
 
 
 @dataclass(frozen=True, eq=False)
-class BudgetCurves:
+class BudgetCurves(EqualByContent):
     """The share of its slots that every head gives up, where 1%, 2% … 99% of all slots go.
 
     ratios: [99, L, H] in [0, 1], float64 on the CPU (any number type and device is converted, and copied). scorer: the
@@ -87,16 +86,8 @@ class BudgetCurves:
     def _texts(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in _TEXTS}
 
-    @cached_property
-    def _identity(self) -> tuple[object, ...]:
-        content = hashlib.sha256(self.ratios.numpy().tobytes()).hexdigest()
-        return (self.shape, content, self.samples, *self._texts().values())
-
-    def __eq__(self, other: object) -> bool:
-        return self._identity == other._identity if isinstance(other, BudgetCurves) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
+    def _content(self) -> tuple[object, ...]:
+        return (self.shape, hash_of(self.ratios), self.samples, *self._texts().values())
 
     def __str__(self) -> str:
         layers, heads = self.shape

@@ -43,11 +43,16 @@ def read_scores(
     halves: Halves = "both",
     kv_heads: int | None = None,
 ) -> HeadScores:
-    """One table, in whichever of the four formats it is.
+    """Reads one table of head scores in any of the four formats.
 
-    source: a file, or the files of one CoKV task. kind: of a HeadKV table whose name does not tell it. halves: of
-    CoKV's samples. kv_heads: of a layer, where a CoKV file does not say it. Raises HeadScoresError, also for several
-    files that are not one table.
+    Args:
+        source: a file, or the files of one CoKV task.
+        kind: kind of a HeadKV table, if its file name does not say.
+        halves: the halves of CoKV's samples to use.
+        kv_heads: number of KV heads per layer, if a CoKV file does not say.
+
+    Raises:
+        HeadScoresError: a file cannot be read, or several files are not one table.
     """
     tables = read_tables([source] if isinstance(source, str | Path) else source, kind, halves, kv_heads)
     if len(tables) != 1:
@@ -63,9 +68,9 @@ def read_tables(
     halves: Halves = "both",
     kv_heads: int | None = None,
 ) -> dict[tuple[Path, ...], HeadScores]:
-    """The tables in several files, each with the files that it is made of: all CoKV files of one task are one table.
+    """Reads the tables in several files, by the files of each: all CoKV files of one task are one table.
 
-    Options as of `read_scores`. Raises HeadScoresError.
+    The options are those of `read_scores`. Raises HeadScoresError.
     """
     tasks: dict[object, list[Path]] = {}
     for file in dict.fromkeys(map(Path, sources)):

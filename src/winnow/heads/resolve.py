@@ -41,7 +41,7 @@ def scores_of_model(
         raise MethodError(lacking)
     check_shape(found, heads)
     if found.model and model and not same_model(found.model, model):
-        warnings.warn(f"The head scores are those of {found.model}, the model is {model}.", stacklevel=5)
+        warnings.warn(f"The head scores are for {found.model}, but the model is {model}.", stacklevel=5)
     return found
 
 
@@ -55,7 +55,7 @@ def check_shape(table: HeadScores, heads: tuple[int, ...]) -> None:
     groups = len(set(heads)) == 1 and layers == len(heads) and per_layer % heads[0] == 0
     fits = table.heads == "query" and groups
     remedy = f"average its groups with scores.grouped({heads[0]})" if fits else "give scores of this model"
-    raise MethodError(f"{table} has {given}, the model {model}; {remedy}.")
+    raise MethodError(f"{table} has {given}, but the model has {model}; {remedy}.")
 
 
 def highest(scores: Tensor, count: int) -> Tensor:

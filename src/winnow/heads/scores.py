@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from winnow.errors import HeadScoresError, JsonError
 from winnow.heads import storage
+from winnow.heads.equality import EqualByContent, hash_of
 from winnow.strict_json import parse_object
 
 Heads = Literal["kv", "query"]
@@ -36,16 +36,28 @@ def _with_earlier_names(table: type[T]) -> type[T]:
 
 @_with_earlier_names
 @dataclass(frozen=True, eq=False)
-class HeadScores:
-    """The importance of every head, and its origin.
+class HeadScores(EqualByContent):
+    """A table of head scores: the importance of every head of a model, and how it was estimated.
 
-    values: [L, H] float64 on the CPU (any number type and device is converted, and copied); higher is more important.
-    method: how they were estimated: "headkv-r", "headkv-er", "headkv-r2", "cokv", "duoattention", "random" or another.
-    heads: what H counts. samples: runs or evaluations behind every score. settings: what the estimation was asked for,
-    a JSON object as text, or empty where nobody knows. path: where the table was read from.
+    Two tables are equal if their values and all facts but the path are equal.
 
-    Tables are equal when their values and what is said about them are; the path does not count. Raises
-    HeadScoresError for values that no budget could follow: not two-dimensional, empty, not finite, all zeros.
+    Args:
+        values: [L, H] float64 on the CPU; other number types and devices are converted, and the values are copied.
+            A higher score means a more important head.
+        method: the estimation: "headkv-r", "headkv-er", "headkv-r2", "cokv", "duoattention", "random" or another.
+        heads: "kv" or "query", the kind of heads that H counts.
+        model: name of the model, or empty.
+        seed: seed of the estimation, or None.
+        samples: number of runs or evaluations behind every score, or None.
+        date: ISO date of the estimation, or empty.
+        license: license of the scores, or empty.
+        notes: any text.
+        settings: settings of the estimation, a JSON object as text, or empty if they are unknown.
+        path: file that the table was read from, or None.
+
+    Raises:
+        HeadScoresError: values that no budget can follow (not two-dimensional, empty, not finite, all zeros), or a fact
+            of the wrong type.
     """
 
     values: Tensor
@@ -69,7 +81,10 @@ class HeadScores:
 
     @classmethod
     def load(cls, path: Path | str) -> HeadScores:
-        """Reads a file that `save` wrote; `read_scores` reads published formats, too. Raises HeadScoresError."""
+        """Reads a file that `save` wrote; `winnow.heads.read_scores` also reads published formats.
+
+        Raises HeadScoresError.
+        """
         path = Path(path).expanduser()
         values, facts = storage.read_scores_file(path)
         try:
@@ -78,11 +93,11 @@ class HeadScores:
             raise HeadScoresError(f"{path}: {problem}") from None
 
     def save(self, path: Path | str) -> Path:
-        """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
+        """Writes a safetensors file, replaces an existing one, and returns its path. Raises HeadScoresError."""
         return storage.write_scores(Path(path).expanduser(), self.values, self.facts())
 
     def facts(self) -> dict[str, str | int | None]:
-        """The facts about the values, without the path, under their names in the file."""
+        """All fields but the values and the path, under their names in the file."""
         return {name: getattr(self, field) for name, field in storage.FIELDS.items()}
 
     @property
@@ -97,9 +112,10 @@ class HeadScores:
         return layers, heads
 
     def grouped(self, kv_heads: int) -> HeadScores:
-        """The table per KV head: the mean over the query heads of each group.
+        """The table per KV head: a KV head's score is the mean over its group of query heads.
 
-        A table per KV head is returned as it is if it has as many. Raises HeadScoresError where it does not fit.
+        A table that already has `kv_heads` KV heads is returned unchanged. Raises HeadScoresError if the number of
+        heads does not fit.
         """
         layers, count = self.shape
         if self.heads == "kv":
@@ -117,17 +133,17 @@ class HeadScores:
         return replace(self, values=values, heads="kv", path=None)
 
     def normalized(self) -> HeadScores:
-        """Shares of the whole: divided by the sum over all layers and heads, so that they sum to 1.
+        """The table divided by its sum over all layers and heads, so that the scores add up to 1.
 
-        Without settings, because an estimation would not give these values again. Raises HeadScoresError where a score
-        is negative, because then nothing is a share of anything: signed scores (CoKV) are for ranks and differences.
+        The result has no settings, because the estimation would not give these values again. Raises HeadScoresError if
+        a score is negative: signed scores (CoKV) have meaningful ranks and differences, but are not shares of a sum.
         """
         least = self.values.min().item()
         if least < 0:
             raise HeadScoresError(
                 f"{self} has negative scores (the lowest is {least:.4g} at {_place(int(self.values.argmin()), self)}), "
-                "so they are no shares of a sum: use them as they are (ranks, differences), or subtract a threshold "
-                "and clip at zero first."
+                "so they cannot be normalized: use them as they are (ranks, differences), or subtract a threshold and "
+                "clip at zero first."
             )
         return replace(self, values=self.values / self.values.sum(), settings="", path=None)
 
@@ -136,9 +152,9 @@ class HeadScores:
 
     @staticmethod
     def mean(tables: Sequence[HeadScores]) -> HeadScores:
-        """The plain mean of several tables, for example of the tasks of a benchmark.
+        """The mean of several tables, for example of those of a benchmark's tasks.
 
-        Raises HeadScoresError without tables, or where they differ in shape, model, method or what a head is.
+        Raises HeadScoresError if there are no tables, or if they differ in shape, model, method or kind of heads.
         """
         if not tables:
             raise HeadScoresError("There are no tables to average: give at least one.")
@@ -165,16 +181,8 @@ class HeadScores:
             path=None,
         )
 
-    @cached_property
-    def _identity(self) -> tuple[object, ...]:
-        content = hashlib.sha256(self.values.numpy().tobytes()).hexdigest()
-        return (self.shape, content, *self.facts().values())
-
-    def __eq__(self, other: object) -> bool:
-        return self._identity == other._identity if isinstance(other, HeadScores) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
+    def _content(self) -> tuple[object, ...]:
+        return (self.shape, hash_of(self.values), *self.facts().values())
 
     def __str__(self) -> str:
         if self.path is not None:
@@ -239,8 +247,8 @@ def _check_values(values: Tensor) -> None:
         layer, head = broken[0].tolist()
         raise HeadScoresError(
             f"The score of layer {layer}, head {head} is {values[layer, head].item()}"
-            + (f", as are or alike {len(broken) - 1} more" if len(broken) > 1 else "")
-            + ": a head without a measurement has no score, so estimate it again."
+            + (f", and {len(broken) - 1} more are NaN or infinite" if len(broken) > 1 else "")
+            + ": a score must be a finite number. Estimate the table again."
         )
     if not math.isfinite(values.abs().sum().item()):
         raise HeadScoresError(
@@ -249,7 +257,8 @@ def _check_values(values: Tensor) -> None:
         )
     if not values.any():
         raise HeadScoresError(
-            "All head scores are zero, which tells heads nothing apart: no run of the estimation was counted."
+            "All head scores are zero, so heads cannot be told apart: no run of the estimation was counted. Estimate "
+            "the table again."
         )
 
 

@@ -73,7 +73,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], name: str, header: dic
     try:
         parse_object(described)
     except JsonError as problem:
-        raise HeadScoresError(f"{what} with facts that nobody could read again cannot be saved: {problem}.") from None
+        raise HeadScoresError(f"{what} cannot be saved, as their facts could not be read again: {problem}.") from None
     content = safetensors.torch.save(tensors, metadata={name: described})
     try:
         with replacing(path) as file:
@@ -115,13 +115,13 @@ def read_tensors(path: Path | str, kind: TableKind) -> tuple[dict[str, Tensor], 
         raise HeadScoresError(str(problem)) from None
     except (safetensors.SafetensorError, OSError) as problem:
         raise HeadScoresError(
-            f"{path} is damaged or no readable file of {kind.what} ({problem}): it may have been cut off while it was "
+            f"{path} is damaged, or not a file of {kind.what} ({problem}): it may have been cut off while it was "
             f"copied; copy it again, or {kind.again}."
         ) from None
     for name, tensor in tensors.items():
         if tensor.dtype not in _NUMBERS:
             raise HeadScoresError(
-                f"{path} has {name} as {str(tensor.dtype).removeprefix('torch.')}; {kind.what} are written otherwise: "
+                f"{path} has {name} as {str(tensor.dtype).removeprefix('torch.')}, which {kind.what} never are: "
                 f"{kind.again}."
             )
     return tensors, header
@@ -130,7 +130,7 @@ def read_tensors(path: Path | str, kind: TableKind) -> tuple[dict[str, Tensor], 
 def _check_name(path: Path | str) -> None:
     """Raises HeadScoresError for a name that safetensors cannot open."""
     if not has_text_name(path):
-        raise HeadScoresError(f"{spelled_out(str(path))} is no UTF-8 name, and safetensors opens no other: rename it.")
+        raise HeadScoresError(f"{spelled_out(str(path))} is not a UTF-8 name, which safetensors needs: rename it.")
 
 
 def _header(path: Path | str, metadata: dict[str, str], kind: TableKind) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _header(path: Path | str, metadata: dict[str, str], kind: TableKind) -> dict
         raise HeadScoresError(f"{path} is damaged (its header: {problem}): {kind.again}.") from None
     if header.get("version") != kind.version:
         raise HeadScoresError(
-            f"{path} has format version {header.get('version')!r}, this Winnow reads version {kind.version}: upgrade "
-            f"winnow-kv, or {kind.again}."
+            f"{path} has format version {header.get('version')!r}, but this Winnow reads version {kind.version}: "
+            f"upgrade winnow-kv, or {kind.again}."
         )
     return header

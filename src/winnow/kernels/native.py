@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import count, takewhile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,6 +55,30 @@ _REMEDY = (
 )
 
 
+_COUNT, _INT, _ADDRESS, _TEXT = ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p
+_FUNCTIONS: dict[str, tuple[Sequence[Any], Any]] = {
+    "winnow_decode": ([ctypes.POINTER(DecodeArgs)], _INT),
+    "winnow_prune": ([ctypes.POINTER(PruneArgs)], _INT),
+    "winnow_take": ([ctypes.POINTER(PruneArgs)], _INT),
+    "winnow_rotate": ([ctypes.POINTER(RotateArgs)], _INT),
+    "winnow_append": ([ctypes.POINTER(AppendArgs)], _INT),
+    "winnow_step": ([ctypes.POINTER(StepArgs)], _INT),
+    "winnow_prefill": ([ctypes.POINTER(PrefillArgs)], _INT),
+    "winnow_prefill_in_tiles": ([_INT, _COUNT], _INT),
+    "winnow_linear": ([ctypes.POINTER(LinearLayer), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
+    "winnow_gated": ([ctypes.POINTER(GatedLayers), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
+    "winnow_write_out": ([ctypes.POINTER(LinearLayer), _COUNT, _COUNT, _ADDRESS, _INT], _INT),
+    "winnow_normalize": ([ctypes.POINTER(NormArgs), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
+    "winnow_rotary": ([ctypes.POINTER(RotaryArgs)], _INT),
+    "winnow_isa": ([], _TEXT),
+    "winnow_select_isa": ([_TEXT], _INT),
+    "winnow_read_sum": ([_ADDRESS, _COUNT, _INT], _COUNT),
+    "winnow_multiply": ([_COUNT, _INT, _INT, _INT], _COUNT),
+    "winnow_lend_threads": ([_ADDRESS, _ADDRESS], None),
+}
+"""Types of arguments and of what is returned, as in `native/winnow_native.h`."""
+
+
 def library_candidates() -> Iterator[Path]:
     """Paths at which the library may be, best guess first."""
     named = os.environ.get("WINNOW_NATIVE_LIBRARY")
@@ -75,51 +100,9 @@ def open_library(path: Path) -> ctypes.CDLL:
     """Load the library and declare its functions. Raises OSError when it is absent, broken or of another version."""
     library = ctypes.CDLL(str(path))
     _check_contract(library, path)
-    library.winnow_decode.argtypes = [ctypes.POINTER(DecodeArgs)]
-    library.winnow_prune.argtypes = [ctypes.POINTER(PruneArgs)]
-    library.winnow_take.argtypes = [ctypes.POINTER(PruneArgs)]
-    library.winnow_rotate.argtypes = [ctypes.POINTER(RotateArgs)]
-    library.winnow_append.argtypes = [ctypes.POINTER(AppendArgs)]
-    library.winnow_step.argtypes = [ctypes.POINTER(StepArgs)]
-    library.winnow_prefill.argtypes = [ctypes.POINTER(PrefillArgs)]
-    library.winnow_prefill_in_tiles.argtypes = [ctypes.c_int32, ctypes.c_int64]
-    library.winnow_linear.argtypes = [
-        ctypes.POINTER(LinearLayer),
-        ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int32,
-    ]
-    library.winnow_gated.argtypes = [
-        ctypes.POINTER(GatedLayers),
-        ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int32,
-    ]
-    library.winnow_write_out.argtypes = [
-        ctypes.POINTER(LinearLayer),
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_int32,
-    ]
-    library.winnow_normalize.argtypes = [
-        ctypes.POINTER(NormArgs),
-        ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int32,
-    ]
-    library.winnow_rotary.argtypes = [ctypes.POINTER(RotaryArgs)]
-    library.winnow_isa.restype = ctypes.c_char_p
-    library.winnow_select_isa.argtypes = [ctypes.c_char_p]
-    library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
-    library.winnow_read_sum.restype = ctypes.c_int64
-    library.winnow_multiply.argtypes = [ctypes.c_int64, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
-    library.winnow_multiply.restype = ctypes.c_int64
-    library.winnow_lend_threads.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    library.winnow_lend_threads.restype = None
+    for name, (arguments, result) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, result
     lend_threads(library)
     _check_isa(library.winnow_isa().decode())
     return library

@@ -28,7 +28,7 @@ class AttentionSpec(NamedTuple):
     softcap: float | None = None
     """Logits are softcap·tanh(logit / softcap) where the model does so."""
     sinks: Tensor | None = None
-    """[Hq] extra logits that take part in the softmax denominator only."""
+    """[Hq] the model's own: extra logits in the softmax denominator. A method's `sinks` are first tokens."""
 
     def same_as(self, other: AttentionSpec) -> bool:
         """True if scaling and soft-capping agree, and the sinks are one tensor: the model's own."""

@@ -17,31 +17,45 @@ from winnow.metrics.rouge import rouge_1, rouge_2, rouge_l, rouge_l_zh
 from winnow.metrics.token_f1 import token_f1
 from winnow.metrics.token_f1_zh import token_f1_zh
 
-EXACT_MATCH = Metric("exact_match", "the answer, up to the end of a sentence, is a right one", exact_match, is_settled)
+EXACT_MATCH = Metric("exact_match", "right, up to the end of the first sentence or line", exact_match, is_settled)
 DEFAULT_METRIC = EXACT_MATCH.name
 
 METRICS = {
     each.name: each
     for each in (
         EXACT_MATCH,
-        Metric("contains_all", "share of the right answers that the answer holds", contains_all, all_are_there),
-        Metric("contains_any", "one of the right answers is in the answer", contains_any, any_is_there),
+        Metric("contains_all", "share of the right answers that the answer contains", contains_all, all_are_there),
+        Metric("contains_any", "the answer contains one of the right answers", contains_any, any_is_there),
         Metric("token_f1", "words shared with a right answer", token_f1),
         Metric("token_f1_zh", "Chinese words shared with a right answer", token_f1_zh, libraries=("jieba",)),
         Metric("rouge_1", "words shared with a right summary", rouge_1, libraries=("rouge",)),
         Metric("rouge_2", "pairs of words shared with a right summary", rouge_2, libraries=("rouge",)),
-        Metric("rouge_l", "words in the order of a right summary", rouge_l, libraries=("rouge",)),
-        Metric("rouge_l_zh", "Chinese words in the order of a right summary", rouge_l_zh, libraries=("rouge", "jieba")),
-        Metric("classification", "the right class among those that the answer names", classification),
-        Metric("babilong", "the right label alone, in the first sentence", babilong, first_sentence_is_over),
-        Metric("retrieval", "the right paragraph among the numbers in the answer", retrieval),
-        Metric("retrieval_zh", "the right paragraph (段落) among the numbers in the answer", retrieval_zh),
-        Metric("count", "the right number among those in the answer", count),
+        Metric("rouge_l", "longest common sequence of words with a right summary", rouge_l, libraries=("rouge",)),
         Metric(
-            "code_similarity", "likeness of the first line of code", code_similarity, has_code, libraries=("rapidfuzz",)
+            "rouge_l_zh",
+            "longest common sequence of Chinese words with a right summary",
+            rouge_l_zh,
+            libraries=("rouge", "jieba"),
         ),
-        Metric("final_number", "the number that a worked answer ends with (GSM8K)", final_number),
-        Metric("math_answer", "an expression equal to the right one (MATH)", math_answer, libraries=("math_verify",)),
+        Metric("classification", "share of the right class among the classes that the answer names", classification),
+        Metric("babilong", "the first sentence names the right label and no other", babilong, first_sentence_is_over),
+        Metric("retrieval", "share of the numbers in the answer that name the right paragraph", retrieval),
+        Metric("retrieval_zh", "share of the numbers in the answer that name the right paragraph (段落)", retrieval_zh),
+        Metric("count", "share of the numbers in the answer that are right", count),
+        Metric(
+            "code_similarity",
+            "similarity of the first line of code",
+            code_similarity,
+            has_code,
+            libraries=("rapidfuzz",),
+        ),
+        Metric("final_number", "the stated result is the right number (GSM8K)", final_number),
+        Metric(
+            "math_answer",
+            "the stated result equals the right expression (MATH)",
+            math_answer,
+            libraries=("math_verify",),
+        ),
     )
 }
 

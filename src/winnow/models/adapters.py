@@ -20,7 +20,7 @@ def check_prompt_learning(model: PreTrainedModel) -> None:
     config = getattr(model, "active_peft_config", None)
     if getattr(config, "is_prompt_learning", False):
         raise ModelError(
-            f"the adapter of this model is one of prompt learning ({type(config).__name__}): it puts tokens of its own "
-            "before every input, which are none of the prompt that is compressed. Use an adapter that changes the "
-            "model's layers (LoRA, IA3), or the model without it: model.get_base_model()."
+            f"this model has a prompt-learning adapter ({type(config).__name__}), which puts tokens of its own before "
+            "every input; they are not part of the prompt to compress. Use an adapter that changes the model's layers "
+            "(LoRA, IA3), or the model without the adapter: model.get_base_model()."
         )

@@ -69,3 +69,8 @@ def _capabilities() -> dict[str, Any]:
     # Not every release of torch that Winnow works with tells.
     found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return found
+
+
+def written_dtype(dtype: torch.dtype) -> str:
+    """A dtype as files and results name it: "bfloat16"."""
+    return str(dtype).removeprefix("torch.")

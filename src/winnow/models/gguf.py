@@ -53,7 +53,7 @@ def check_gguf(name: str) -> None:
     if part := _PART.search(name):
         raise ModelError(
             f"{name} is part {int(part[1])} of {int(part[2])}; join them to one file (llama-gguf-split --merge) and "
-            "give that."
+            "pass that."
         )
     missing = [package for package in _NEEDED if find_spec(package) is None]
     if missing:

@@ -116,4 +116,4 @@ def block_size() -> int:
     for block in _BLOCKS:
         if packed.dtype == torch.uint8 and torch.equal(_unpacked(packed, block), levels.mT.to(torch.int8)):
             return block
-    raise ModelError("On this processor torch packs weights of 4 bits in an order that winnow does not know; use int8.")
+    raise ModelError("On this processor, torch packs 4-bit weights in an order that winnow does not know; use int8.")

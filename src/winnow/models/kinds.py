@@ -55,14 +55,14 @@ def check_attention(config: PreTrainedConfig, name: str) -> None:
         raise ModelError(f"{name} ({text.model_type}) {told}; winnow cannot compress it: {OWN_CACHE}.")
     if text.model_type in _STATES_ALONE:
         raise ModelError(
-            f"{name} ({text.model_type}) keeps states alone and has no full-attention layer, so nothing can be "
+            f"{name} ({text.model_type}) has only recurrent states and no full-attention layer, so nothing can be "
             "compressed; use it without winnow."
         )
     chosen = "indexed_attention" in (getattr(text, "layer_types", None) or ())
     if chosen or any(getattr(text, index, None) for index in _INDEXES):
         raise ModelError(
-            f"{name} ({text.model_type}) chooses the tokens that it attends to by an index of its own, which covers "
-            f"all of them (sparse attention); {OWN_CACHE}."
+            f"{name} ({text.model_type}) has sparse attention: it chooses tokens by an index of its own, which must "
+            f"cover all of them; {OWN_CACHE}."
         )
 
 
@@ -76,8 +76,8 @@ def check_compressible(config: PreTrainedConfig, name: str) -> None:
     check_attention(config, name)
     if config.model_type in _NEEDS_IMAGES:
         raise ModelError(
-            f"{name} ({config.model_type}) reads no text without an image, and here it would be given text alone; load "
-            "it by transformers, and give CompressedCache(model, method) to a model whose prompts have images."
+            f"{name} ({config.model_type}) needs an image in every prompt, but this command gives it only text. Load "
+            "it with transformers, and pass CompressedCache(model, method) to it with prompts that have images."
         )
 
 

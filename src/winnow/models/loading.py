@@ -55,7 +55,7 @@ def load_model(
         raise ModelError(
             f"{source.name} has no weights for {missing[0]}"
             + (f" and {len(missing) - 1} more parameters" if len(missing) > 1 else "")
-            + ", which would be random: its files are damaged or of another model; copy them again."
+            + ", which would be random: its files are damaged, or belong to another model; copy them again."
         )
     model.set_attn_implementation("winnow")
     if weights != "auto":
@@ -66,8 +66,8 @@ def load_model(
         return model.to(where).eval()
     if model.device.type == "meta":
         raise ModelError(
-            f"The memory of all devices does not hold even the first part of {source.name}: use a smaller model, or "
-            "--dtype bfloat16."
+            f"The memory of all devices together is too small for even the first part of {source.name}: use a smaller "
+            "model, or --dtype bfloat16."
         )
     return model.eval()
 
@@ -107,7 +107,7 @@ def skeleton_in(directory: Path) -> PreTrainedModel:
     model = reading(name, "architecture", lambda: _without_weights(config, "auto"))
     made = getattr(config, "architectures", None) or [type(model).__name__]
     if type(model).__name__ not in made:
-        raise ModelError(f"{name} is a {made[0]}, which writes no text.")
+        raise ModelError(f"{name} is a {made[0]}, which cannot generate text.")
     return model
 
 

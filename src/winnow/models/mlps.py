@@ -66,7 +66,7 @@ def feed_in_pieces(model: nn.Module) -> None:
     names stay, and so does what MLPs compute, the last bit aside. MLPs in which tokens see one another are left as
     they are: one of each kind is tried before it is replaced. So are those with hooks, which would see the trial.
     """
-    replace_alike(model, _kind_of, computes_each_token_alone, PiecewiseMLP)
+    replace_alike(model, _kind_of, lambda mlp: PiecewiseMLP if computes_each_token_alone(mlp) else None)
 
 
 def _kind_of(mlp: nn.Module) -> tuple[object, ...] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -61,18 +63,12 @@ def normalize_in_one_pass(model: nn.Module) -> None:
     """
     if native.library() is None:
         return
-    forms: dict[object, NormForm | None] = {}
 
-    def has_form(norm: nn.Module) -> bool:
-        forms[_kind_of(norm)] = found = form_of(norm)
-        return found is not None
+    def by_kernel(norm: nn.Module) -> Callable[[nn.Module], CompiledRMSNorm] | None:
+        form = form_of(norm)
+        return None if form is None else partial(CompiledRMSNorm, form=form)
 
-    def by_kernel(norm: nn.Module) -> CompiledRMSNorm:
-        form = forms[_kind_of(norm)]
-        assert form is not None
-        return CompiledRMSNorm(norm, form)
-
-    replace_alike(model, _kind_of, has_form, by_kernel)
+    replace_alike(model, _kind_of, by_kernel)
 
 
 def _kind_of(norm: nn.Module) -> tuple[object, ...] | None:

@@ -88,22 +88,22 @@ def replace_layers(model: nn.Module, successor: Callable[[str, nn.Module], nn.Mo
 def replace_alike(
     model: nn.Module,
     kind: Callable[[nn.Module], Hashable | None],
-    computes_the_same: Callable[[nn.Module], bool],
-    successor: Callable[[nn.Module], nn.Module],
+    tried: Callable[[nn.Module], Callable[[nn.Module], nn.Module] | None],
 ) -> None:
     """Puts others in place of a model's layers that compute the same: one of each kind is tried.
 
-    kind: the same for layers that compute alike, None for one that stays. computes_the_same: the trial, of a layer that
-    has a kind. successor: what takes the place of a layer of a kind that passed.
+    kind: the same for layers that compute alike, None for one that stays. tried: the outcome of the trial of a layer
+    that has a kind: what makes its successor, and those of its kind; None where they stay.
     """
-    passed: dict[Hashable, bool] = {}
+    makers: dict[Hashable, Callable[[nn.Module], nn.Module] | None] = {}
 
     def after_trial(_: str, layer: nn.Module) -> nn.Module | None:
         of = kind(layer)
         if of is None:
             return None
-        if of not in passed:
-            passed[of] = computes_the_same(layer)
-        return successor(layer) if passed[of] else None
+        if of not in makers:
+            makers[of] = tried(layer)
+        make = makers[of]
+        return None if make is None else make(layer)
 
     replace_layers(model, after_trial)

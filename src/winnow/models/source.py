@@ -115,7 +115,7 @@ def _check_name(name: str) -> None:
 def _files_in(directory: str) -> str:
     """A hint at the GGUF files of a directory. Raises ModelError for one that may not be read."""
     if not os.access(directory, os.R_OK):
-        raise ModelError(f"{directory} may not be read; give yourself the permission, or another directory.")
+        raise ModelError(f"{directory} cannot be read: you have no permission. Change it, or use another directory.")
     found = sorted(file for file in os.listdir(directory) if file.lower().endswith(SUFFIX))
     return f", or its GGUF file {os.path.join(directory, found[0])}" if found else ""
 
@@ -123,4 +123,4 @@ def _files_in(directory: str) -> str:
 def _check_tokenizer(name: str) -> None:
     path = Path(os.path.expanduser(name))
     if os.path.isdir(path) and not any([*path.glob("tokenizer*"), *path.glob("vocab*")]):
-        raise ModelError(f"{name} has no tokenizer; put the model's tokenizer files beside its config.json.")
+        raise ModelError(f"{name} has no tokenizer; put the model's tokenizer files next to its config.json.")

@@ -42,8 +42,8 @@ def check_weights(weights: str, config: PreTrainedConfig, name: str, where: torc
         raise ModelError(f"The weights of {name} are quantized already ({came}); leave --weights {weights} out.")
     if spread or where.type != "cpu":
         raise ModelError(
-            f"--weights {weights} is for one CPU; use --device cpu, or give transformers a quantization_config of a "
-            "library for your device and winnow the model."
+            f"--weights {weights} works on a single CPU; use --device cpu, or load the model in transformers with a "
+            "quantization_config for your device and pass it to winnow."
         )
     if weights == "int4":
         block_size()
@@ -89,8 +89,8 @@ def _check_layers(model: PreTrainedModel) -> None:
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             raise ModelError(
-                f"The weights of the model are not all in memory ({name}): load it without a device map, and quantize "
-                "it before parts are offloaded."
+                f"Some weights of the model are not in memory ({name}): load it without a device map, and quantize it "
+                "before parts are offloaded."
             )
 
 

@@ -7,7 +7,7 @@ from winnow.report.heatmap import HeadMap, draw_heatmap
 from winnow.report.keptmap import Panel, draw_kept_map
 from winnow.report.pairs import draw_divergences, draw_overlaps
 from winnow.report.retention import Strip, draw_retention
-from winnow.report.tuning import BudgetLine, draw_tuning
+from winnow.report.tuning import BudgetLine, TuningCurve, draw_tuning
 
 __all__ = [
     "BudgetLine",
@@ -17,6 +17,7 @@ __all__ = [
     "Panel",
     "Profile",
     "Strip",
+    "TuningCurve",
     "draw_accuracy",
     "draw_costs",
     "draw_divergences",

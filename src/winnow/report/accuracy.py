@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from winnow.report.style import (
     FAINT,
@@ -18,6 +18,9 @@ from winnow.report.style import (
     save,
     short_labels,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Inches: those of the lines, the least of a figure, and what a label takes besides its characters, and for each.
 _LEFT, _FOOT, _WIDE, _TOP = 0.8, 0.76, 6.3, 0.92
@@ -60,28 +63,9 @@ def draw_accuracy(
     quiet_frame(axes)
     budgets = sorted({slots for line in lines for slots, _ in line.points})
     if full is not None:
-        axes.axhline(100 * full, color=INK, linestyle=(0, (6, 3)), linewidth=1.2, zorder=1)
-        axes.annotate(
-            f"full cache: {100 * full:.0f}%",
-            (budgets[0], 100 * full),
-            xytext=(0, 4),
-            textcoords="offset points",
-            fontsize=9,
-            color=INK,
-        )
+        _draw_full(axes, full, budgets[0])
     for index, (line, label) in enumerate(zip(ordered, labels, strict=True)):
-        slots, accuracies = zip(*line.points, strict=True)
-        axes.plot(
-            slots,
-            [100 * accuracy for accuracy in accuracies],
-            label=label,
-            linewidth=1.8,
-            markersize=5.5,
-            markeredgecolor="white",
-            markeredgewidth=0.6,
-            clip_on=False,
-            **line_style(index),
-        )
+        _draw(axes, line, label, index)
     axes.set_xscale("log", base=2)
     axes.set_xticks(budgets, _ticks(budgets, prompt_tokens))
     axes.minorticks_off()
@@ -91,6 +75,41 @@ def draw_accuracy(
     of_prompt = " (and share of the prompt)" if prompt_tokens else ""
     axes.set_xlabel(f"budget: slots kept per KV head{of_prompt}", color=INK)
     axes.set_ylabel(measured, color=INK)
+    _name_lines(axes)
+    add_title(figure, title, subtitle, left=0.035)
+    return save(figure, path)
+
+
+def _draw_full(axes: Axes, accuracy: float, first: float) -> None:
+    """The accuracy of the full cache, named at the first budget."""
+    axes.axhline(100 * accuracy, color=INK, linestyle=(0, (6, 3)), linewidth=1.2, zorder=1)
+    axes.annotate(
+        f"full cache: {100 * accuracy:.0f}%",
+        (first, 100 * accuracy),
+        xytext=(0, 4),
+        textcoords="offset points",
+        fontsize=9,
+        color=INK,
+    )
+
+
+def _draw(axes: Axes, line: Line, label: str, index: int) -> None:
+    slots, accuracies = zip(*line.points, strict=True)
+    axes.plot(
+        slots,
+        [100 * accuracy for accuracy in accuracies],
+        label=label,
+        linewidth=1.8,
+        markersize=5.5,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        clip_on=False,
+        **line_style(index),
+    )
+
+
+def _name_lines(axes: Axes) -> None:
+    """The legend, beside the lines."""
     axes.legend(
         loc="center left",
         bbox_to_anchor=(1.03, 0.5),
@@ -102,8 +121,6 @@ def draw_accuracy(
         title_fontproperties={"size": 9},
         labelcolor=INK,
     ).get_title().set_color(FAINT)
-    add_title(figure, title, subtitle, left=0.035)
-    return save(figure, path)
 
 
 def _best_first(lines: Sequence[Line]) -> list[Line]:

@@ -21,36 +21,36 @@ class BudgetLine(NamedTuple):
     intervals: Sequence[tuple[float, float]]
 
 
-def draw_tuning(
-    path: Path | str,
-    values: Sequence[str],
-    lines: Sequence[BudgetLine],
-    mean: BudgetLine,
-    knob: str,
-    chosen: str,
-    default: str,
-    title: str,
-    subtitle: str = "",
-) -> Path:
-    """Draws the lines over evenly spaced values; returns the path written.
+class TuningCurve(NamedTuple):
+    """Accuracies of the values of a knob."""
 
-    mean: drawn on top, in black. chosen: the value that gets a mark. default: of the method, marked where it is among
-    the values.
-    """
+    knob: str
+    values: Sequence[str]
+    lines: Sequence[BudgetLine]
+    mean: BudgetLine
+    """Drawn on top, in black."""
+    chosen: str
+    """The value that gets a mark."""
+    default: str
+    """That of the method, marked where it is among the values."""
+
+
+def draw_tuning(path: Path | str, curve: TuningCurve, title: str, subtitle: str = "") -> Path:
+    """Draws the lines over evenly spaced values; returns the path written."""
     figure = new_figure(9.5, 5.4)
     axes = figure.add_axes((0.085, 0.14, 0.68, 0.66))
     quiet_frame(axes)
-    for index, line in enumerate(lines):
+    for index, line in enumerate(curve.lines):
         _draw(axes, line, line_style(index)["color"], line_style(index)["marker"], width=1.6)
-    _draw(axes, mean, INK, "", width=2.4)
-    _mark(axes, values, chosen, default)
-    highest = max(high for line in [*lines, mean] for _, high in line.intervals)
-    axes.set_xticks(range(len(values)), list(values))
-    axes.set_xlim(-0.3, len(values) - 0.7)
+    _draw(axes, curve.mean, INK, "", width=2.4)
+    _mark(axes, curve.values, curve.chosen, curve.default)
+    highest = max(high for line in [*curve.lines, curve.mean] for _, high in line.intervals)
+    axes.set_xticks(range(len(curve.values)), list(curve.values))
+    axes.set_xlim(-0.3, len(curve.values) - 0.7)
     axes.set_ylim(0, min(103, 108 * highest))
     axes.yaxis.set_major_formatter("{x:.0f}%")
     light_grid(axes)
-    axes.set_xlabel(knob, color=INK)
+    axes.set_xlabel(curve.knob, color=INK)
     axes.set_ylabel("questions answered right", color=INK)
     handles, labels = axes.get_legend_handles_labels()
     legend = axes.legend(

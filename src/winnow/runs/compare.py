@@ -106,7 +106,7 @@ def _sides(runs: Sequence[Run], baseline: str | None) -> list[tuple[Arm, Arm]]:
     sides = [(arm, known[arm.method]) for run in others for arm in arms(run) if arm.method in known]
     if not sides:
         raise RunError(
-            f"The runs have no method in common; {first.path} has {', '.join(known) or 'none'}. Name one of them by "
+            f"The runs have no method in common; {first.path} has {', '.join(known) or 'none'}. Pass one of them as "
             "--baseline to compare all others with it."
         )
     return sides

@@ -166,8 +166,8 @@ class Evaluation:
             more = f" and of {len(others) - 1} more methods" if len(others) > 1 else ""
             folder = self._journal.path.parent
             raise RunError(
-                f"{folder} holds results of {others[0]}{more} with other code or another table, or judged otherwise: "
-                f"give another --out, or delete those lines in {folder / CELLS}."
+                f"{folder} holds results of {others[0]}{more} with other code, another table or another metric: give "
+                f"another --out, or delete those lines in {folder / CELLS}."
             )
 
     def _check_not_zero(self, group: Group) -> None:
@@ -179,9 +179,9 @@ class Evaluation:
             return
         row = rows[-1]
         raise RunError(
-            f"The full cache scores 0 in the first {len(rows)} examples of {group.task} ({group.judging.metric}): no "
-            f"method can be told from another. It said {_short(row.prediction)} where {_short(row.answers[0])} was "
-            "right. Look at the protocol (a chat template or none?), the model and the metric; --allow-zero goes on."
+            f"The full cache scores 0 in the first {len(rows)} examples of {group.task} ({group.judging.metric}), so "
+            f"methods cannot be told apart. It said {_short(row.prediction)} where {_short(row.answers[0])} was right. "
+            "Check the protocol (chat template or none?), the model and the metric, or continue with --allow-zero."
         )
 
 
@@ -214,8 +214,8 @@ def _check_texts(rows: Iterable[Row], groups: Iterable[Group], journal: Path) ->
         example = examples.get((task, name))
         if example is not None and content_hash(example) != content:
             raise RunError(
-                f"{journal.parent} holds results of other texts, in which example {name} of {task} was another: give "
-                "another folder, or the texts and the lengths of then."
+                f"{journal.parent} holds results of other texts, in which example {name} of {task} was a different "
+                "one: give another folder, or the same texts and lengths as before."
             )
 
 

@@ -136,7 +136,7 @@ def read_about(folder: Path) -> About:
     """Raises RunError where the folder holds no run, FileError where its description cannot be read."""
     path = folder / ABOUT
     if not _exists(path):
-        raise RunError(f"{folder} is no folder of a run: it has no {ABOUT}. Give one that winnow eval wrote.")
+        raise RunError(f"{folder} is not the folder of a run: it has no {ABOUT}. Give one that winnow eval wrote.")
     with reading(path) as file:
         text = decode(file.read(LARGEST_TEXT + 1), str(path))
     try:
@@ -178,8 +178,8 @@ def going_on(folder: Path, about: About) -> About:
     differing = [name for name, (first, second) in facts.items() if first != second]
     if differing:
         raise RunError(
-            f"{folder} holds a run of another {' and '.join(differing)}: give another folder, or the command that "
-            f"began it ({there.command.splitlines()[0]})."
+            f"{folder} holds a run of another {' and '.join(differing)}: give another folder, or repeat the command "
+            f"that began it ({there.command.splitlines()[0]})."
         )
     commands = dict.fromkeys([*there.command.splitlines(), about.command])
     measures = {**there.measures, **about.measures}
@@ -276,15 +276,15 @@ class _Rows:
         earlier, place = self._rows.setdefault(row.cell, (row, line))
         if earlier is not row and _result(earlier) != _result(row):
             raise RunError(
-                f"{line}: another result than in {place} of the same cell, and nothing tells which is right. Delete "
-                "both lines, and winnow eval does that work again."
+                f"{line}: the result differs from that of the same cell in {place}, and nothing says which is right. "
+                "Delete both lines, and winnow eval does that work again."
             )
         cell = self._cells.setdefault((row.task, row.example, row.method), row.cell)
         if cell != row.cell:
             raise RunError(
-                f"{line}: another result than in {self._rows[cell][1]} of example {row.example} of {row.task} under "
-                f"{row.method}, with other code, another table or other texts, and nothing tells which is right. "
-                "Delete the lines of the one or of the other."
+                f"{line}: the result of example {row.example} of {row.task} under {row.method} differs from that in "
+                f"{self._rows[cell][1]}, which has other code, another table or other texts, and nothing says which is "
+                "right. Delete the lines of one of them."
             )
 
     def ordered(self) -> tuple[Row, ...]:

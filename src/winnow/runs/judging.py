@@ -10,8 +10,7 @@ from typing import NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from winnow.composition.method import Method
-from winnow.evaluate.batch import Decoded
-from winnow.evaluate.batch import Row as Start
+from winnow.evaluate.batch import AnswerStart, Decoded
 from winnow.evaluate.decoding import clock
 from winnow.evaluate.likelihood import continuation_tokens, fidelity, log_probabilities, total
 from winnow.metrics import Expected, MetricError
@@ -115,5 +114,5 @@ def _continued(
         yield Judged(costs, near._asdict(), "", 0, len(tokens) - 1, clock(reading.model) - begin)
 
 
-def _fork(start: Start) -> Start:
-    return Start(deepcopy(start.cache), start.logits)
+def _fork(start: AnswerStart) -> AnswerStart:
+    return AnswerStart(deepcopy(start.cache), start.logits)

@@ -27,7 +27,7 @@ class Arm(NamedTuple):
             if row.method == self.method and found[row.task].setdefault(row.example, row) is not row:
                 raise RunError(
                     f"{self.run.path} has two results of example {row.example} of {row.task} under {row.method}, and "
-                    "nothing tells which is right: delete the line of one."
+                    "nothing says which is right: delete one of the lines."
                 )
         return dict(found)
 
@@ -67,7 +67,7 @@ def find_arm(runs: Iterable[Run], method: str) -> Arm:
         if "".join(arm.method.split()) == wanted:
             return arm
     raise RunError(
-        f"There is nothing under {method!r} to compare with; name a method by --baseline: "
+        f"There are no results of {method!r} to compare with; choose a method with --baseline: "
         f"{closest(method, {arm.method for arm in known})}"
     )
 

@@ -13,16 +13,16 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.context import Context
-from winnow.cache.replay import Words, words_in
+from winnow.cache.replay import words_in
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import method as named
 from winnow.evaluate.asked_together import answers_after
-from winnow.evaluate.batch import Decoded, Row, decode_rows
+from winnow.evaluate.batch import AnswerStart, Decoded, decode_rows
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
 from winnow.evaluate.example_prompts import context_tokens, example_tokens
 from winnow.evaluate.likelihood import log_probabilities
-from winnow.evaluate.shared import Compressed, DensePrompt, dense_prompt, dense_prompts
+from winnow.evaluate.shared import Compressed, DensePrompt, DenseReader
 from winnow.tasks.example import Example
 
 
@@ -60,7 +60,7 @@ class Reading(ABC):
         return dense.compress(method, None if method.uncompressed else self._terms.fold_every)
 
     @abstractmethod
-    def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
+    def starts(self, method: Method) -> Iterator[tuple[Costs, AnswerStart]]:
         """Every prompt in a cache that a method compressed, with the logits of its last token."""
 
     def answers(self, methods: Sequence[Method], max_new_tokens: int) -> list[list[tuple[Costs, Decoded]]]:
@@ -92,53 +92,43 @@ def read_group(
     """Prefills examples of one context for several methods."""
     prompts = [example_tokens(tokenizer, example, chat_template) for example in examples]
     words = words_in(tokenizer, chat_template)
+    reader = DenseReader(model, methods, fold_every=terms.fold_every, words=words)
     if terms.question_seen:
-        return _Seen(model, prompts, methods, terms, words)
-    length = context_tokens(tokenizer, examples[0], prompts, chat_template)
-    return _Unseen(model, prompts, length, methods, terms, words)
+        return _Seen(reader, prompts, terms)
+    return _Unseen(reader, prompts, terms, context_tokens(tokenizer, examples[0], prompts, chat_template))
 
 
 class _Seen(Reading):
     """Whole prompts, compressed one by one."""
 
-    def __init__(
-        self, model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method], terms: Terms, words: Words
-    ) -> None:
-        super().__init__(model, prompts, terms)
-        self._dense = dense_prompts(model, prompts, methods, fold_every=terms.fold_every, words=words)
+    def __init__(self, reader: DenseReader, prompts: Sequence[Tensor], terms: Terms) -> None:
+        super().__init__(reader.model, prompts, terms)
+        self._dense = reader.read_all(prompts)
 
-    def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
+    def starts(self, method: Method) -> Iterator[tuple[Costs, AnswerStart]]:
         for dense in self._dense:
             made = self.compress(dense, method)
             costs = Costs(made.cache.stats(), dense.seconds + made.seconds, made.seconds)
-            yield costs, Row(made.cache, dense.logits)
+            yield costs, AnswerStart(made.cache, dense.logits)
 
 
 class _Unseen(Reading):
     """The context, compressed alone; questions are read by forks of it."""
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        prompts: Sequence[Tensor],
-        length: int,
-        methods: Sequence[Method],
-        terms: Terms,
-        words: Words,
-    ) -> None:
-        """length: tokens of the context; words: see `dense_prompt`."""
-        super().__init__(model, prompts, terms)
+    def __init__(self, reader: DenseReader, prompts: Sequence[Tensor], terms: Terms, length: int) -> None:
+        """length: tokens of the context."""
+        super().__init__(reader.model, prompts, terms)
         self._context = prompts[0][:, :length]
-        self._dense = dense_prompt(model, self._context, methods, fold_every=terms.fold_every, words=words)
+        self._dense = reader.read(self._context)
 
-    def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
+    def starts(self, method: Method) -> Iterator[tuple[Costs, AnswerStart]]:
         costs, context = self._compressed(method)
         for question in self._questions():
             begin = clock(self.model)
             cache = context.cache()
             logits = prefill(self.model, question[None], cache)
             seconds = clock(self.model) - begin
-            yield costs._replace(prefill_seconds=costs.prefill_seconds + seconds), Row(cache, logits)
+            yield costs._replace(prefill_seconds=costs.prefill_seconds + seconds), AnswerStart(cache, logits)
 
     def answers(self, methods: Sequence[Method], max_new_tokens: int) -> list[list[tuple[Costs, Decoded]]]:
         costs, contexts = zip(*map(self._compressed, methods), strict=True)

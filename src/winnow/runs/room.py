@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedModel
 
-from winnow.cache.hybrid import heads_of, token_bytes
-from winnow.cache.latent import query_dim
-from winnow.cache.layer_config import most_query_heads
+from winnow.cache.hybrid import heads_of
+from winnow.cache.layer_config import fact_of, most_query_heads
 from winnow.cache.tail import FIRST_CAPACITY, GROWTH
 from winnow.composition.method import Method
+from winnow.evaluate.prompt_bytes import prompt_bytes
 from winnow.evaluate.shared import queries_of
 from winnow.models.devices import free_memory
 
@@ -90,20 +90,20 @@ def room_for(model: PreTrainedModel, load: Load, workers: int = 1) -> Room:
 def _needed(model: PreTrainedModel, load: Load) -> tuple[int, int]:
     """Bytes whatever the number of questions, and of each: dense prompts, compressed ones, tails, and work."""
     config = model.config.get_text_config(decoder=True)
-    heads, token = heads_of(model, config), token_bytes(model)
-    asking = most_query_heads(config)
-    queries = len(heads) * asking * query_dim(config) * model.dtype.itemsize
+    heads, sizes = heads_of(model, config), prompt_bytes(model)
+    asking, token = most_query_heads(config), sizes.token
     block = _PROBABILITIES.get(model.device.type, _PROBABILITIES["cpu"])
     work = _reading(model, load.tokens) + 3 * min(block, 4 * asking * _ROWS * load.tokens)
     asked = 0 if load.seen else load.question
     tails = load.together * max(FIRST_CAPACITY, int(GROWTH * (asked + load.answer))) * token
+    beside = load.together * sizes.beside(load.tokens + load.answer)
     read = load.tokens if load.seen else load.context
     looked_at = max(queries_of(each, read, load.fold_every) for each in load.methods)
-    dense = read * token + looked_at * queries
+    dense = sizes.dense(read, looked_at)
     if load.seen:
         # While prompts are read, the start that they share is there besides those that were read.
-        return work + dense, dense + _kept(load, load.tokens, heads, token) + tails
-    return work + dense + _kept(load, load.context, heads, token), tails
+        return work + dense, dense + _kept(load, load.tokens, heads, token) + beside + tails
+    return work + dense + _kept(load, load.context, heads, token) + beside, beside + tails
 
 
 def _kept(load: Load, tokens: int, heads: Sequence[int], token: int) -> int:
@@ -120,5 +120,6 @@ def _kept(load: Load, tokens: int, heads: Sequence[int], token: int) -> int:
 def _reading(model: PreTrainedModel, tokens: int) -> int:
     """Bytes of activations while a layer reads a prompt: hidden states, projections, and the feed-forward's."""
     config = model.config.get_text_config(decoder=True)
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    told = fact_of(config, "intermediate_size") or 4 * config.hidden_size
+    inner = max(each or 0 for each in told) if isinstance(told, list | tuple) else told
     return int(tokens * (6 * config.hidden_size + 3 * inner) * model.dtype.itemsize)

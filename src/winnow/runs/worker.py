@@ -104,7 +104,7 @@ class _Reader:
         gc.collect()
         torch.cuda.empty_cache()
         warnings.warn(
-            f"The GPU has too little memory for {before} questions side by side; from here on it is {self._batch}.",
+            f"The GPU has too little memory for {before} questions side by side; continuing with {self._batch}.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -11,7 +11,7 @@ from winnow.view import Extra, LayerView, QueryMoments, ReplayView, last_queries
 
 
 class Ranking(NamedTuple):
-    """A scorer's verdict on a layer before the slots of its heads are known."""
+    """The scores of a layer, before the slots of its heads are known."""
 
     scores: Tensor
     """[H, N] fp32; higher is better, +inf means kept whatever happens, never NaN. Allocators compare heads by it."""
@@ -28,7 +28,7 @@ _LONG = 1 << 40
 
 
 class Scorer(ABC):
-    """The worth of each token to each KV head.
+    """Base of scorers, which say what each token is worth to each KV head.
 
     A scorer never sees storage and never decides how many tokens stay. Subclasses are frozen dataclasses.
     """
@@ -129,9 +129,9 @@ def refined(scorer: Scorer, ranking: Ranking, slots: Tensor, view: LayerView) ->
 
 
 class Replayer(Scorer):
-    """A scorer that has the model read the prompt once more, chunk by chunk, before anything is compressed.
+    """Base of scorers that have the model read the prompt again, chunk by chunk, before anything is compressed.
 
-    What it finds then comes back as `LayerView.replayed`.
+    The scorer gets the result of this reading as `LayerView.replayed`.
     """
 
     chunk: int
@@ -158,7 +158,7 @@ class Replayer(Scorer):
 
 
 class Refiner(Scorer):
-    """A second stage over another scorer, `base`: what it asks for and keeps for sure is the base's."""
+    """Base of scorers that refine another scorer, `base`. They need and always keep what the base does."""
 
     base: Scorer
 

@@ -39,16 +39,16 @@ _LEAST_SQUARE = 1e-36
 
 @dataclass(frozen=True)
 class Critical(Refiner):
-    """A second stage that also asks how much a token's value can change the output of the layer.
+    """Refines scores by how much a token's value can change the output of the layer.
 
-    A `share` of a head's slots, rounded down, goes to the best tokens by the base scores s (what is always kept counts
-    as best), the rest to the best of the others by
+    A `share` of a head's slots, rounded down, goes to the best tokens by the base scores s (tokens that are always kept
+    count as best). The rest goes to the best of the others by
 
         (s[t] + 1e-4)·‖W_o v_t‖₁    mean over the query heads of the group
 
-    s is the base's final order, so that what its own second stage keeps (H2O's recent tokens) stays. Where a base has
-    negative scores (knorm, keydiff), those of every head are raised until the lowest is 0: a product would put
-    negative ones in reverse order.
+    s is the base's final order, so what its own second stage keeps (H2O's recent tokens) stays. If a base has negative
+    scores (knorm, keydiff), the scores of every head are raised until the lowest is 0, because a product would reverse
+    the order of negative ones.
     """
 
     base: Scorer = field(kw_only=True)

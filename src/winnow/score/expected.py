@@ -36,24 +36,24 @@ class FutureQueries(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpectedAttention(Scorer):
-    """Tokens are worth the attention that queries of the next `future` positions can be expected to pay them.
+    """Scores tokens by the attention that queries of the next `future` positions are expected to pay them.
 
-    Queries before their rotation are taken for normally distributed, with the mean μ and covariance Σ of the prompt's;
-    R̄ is the mean rotation of the future positions. With μ' = R̄μ and Σ' = R̄ΣR̄ᵀ, per query head and with
-    c = `scaling` (1/√D in most models)
+    Queries before their rotation are assumed to be normally distributed, with the mean μ and covariance Σ of the
+    prompt's queries. R̄ is the mean rotation of the future positions. With μ' = R̄μ and Σ' = R̄ΣR̄ᵀ, per query head and
+    with c = `scaling` (1/√D in most models)
 
         z[t] = c·k_t·μ' + c²/2·k_tᵀΣ'k_t,    s[t] = (mean over the group of softmax(z)[t] + ε)·‖v_t‖
 
-    over the tokens after the `sinks`, which are always kept. The model's soft-capping and attention sinks have no
-    place in the closed form. In long generations μ and Σ are those of all tokens so far, kept or not: they carry on,
-    and later queries add to them.
+    over the tokens after the `sinks`, which are always kept. The closed form cannot include the model's soft-capping
+    and attention sinks. In long generations, μ and Σ are those of all tokens so far, kept or not: later queries add to
+    them.
     """
 
-    future: int = field(default=512, metadata=meaning("positions after the prompt whose mean rotation queries take"))
+    future: int = field(default=512, metadata=meaning("positions after the prompt over which rotations are averaged"))
     sinks: int = field(
         default=4, metadata=meaning("first tokens, which are always kept and whose queries do not count")
     )
-    covariance: bool = field(default=True, metadata=meaning("count the spread of queries, not only their mean"))
+    covariance: bool = field(default=True, metadata=meaning("use the spread of queries, not only their mean"))
     value_norm: bool = field(default=True, metadata=meaning("multiply by the norm of a token's value"))
     epsilon: float = field(
         default=0.0, metadata=meaning("ε, added before the multiplication (kvpress compares methods with 0.01)")

@@ -13,7 +13,7 @@ from winnow.view import LayerView
 
 @dataclass(frozen=True)
 class Full(Scorer):
-    """Every token is worth the same; meant for a budget that keeps them all."""
+    """Gives every token the same score, for a budget that keeps them all."""
 
     def __call__(self, view: LayerView) -> Tensor:
         heads, length, _ = view.keys.shape

@@ -19,18 +19,17 @@ from winnow.view import LayerView
 
 @dataclass(frozen=True)
 class H2O(Scorer):
-    """Tokens are worth the attention that all queries of the prompt paid them.
+    """Scores tokens by the attention that all queries of the prompt paid them.
 
-    A share of each head's slots goes to its most recent tokens, the others to its heavy hitters. What the prompt's
-    queries paid is summed up while the model attends; where the prompt waits for its method (`defer`), afterwards,
-    which is half the work of its attention once more. In long generations what kept tokens were paid carries on, and
-    later queries add to it.
+    A share of each head's slots goes to its most recent tokens, the rest to its heavy hitters. Attention is summed up
+    while the model attends. If the prompt waits for its method (`defer`), it is summed up afterwards, which repeats
+    half of the work of attention. In long generations, kept tokens carry their sums on, and later queries add to them.
     """
 
     recent: float = field(
         default=0.5, metadata=meaning("share of a head's slots for its most recent tokens, rounded up")
     )
-    normalize: bool = field(default=False, metadata=meaning("divide by the number of queries that see a token"))
+    normalize: bool = field(default=False, metadata=meaning("divide the sum by the number of queries that see a token"))
 
     def __post_init__(self) -> None:
         check_number(self, "recent", 0, 1)

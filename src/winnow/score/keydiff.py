@@ -22,15 +22,15 @@ _LEAST_NORM = 1e-12
 
 @dataclass(frozen=True)
 class KeyDiff(Scorer):
-    """Tokens are worth how little their key resembles the mean direction of all keys. Needs no queries.
+    """Scores tokens by how little their key resembles the mean direction of all keys. Needs no queries.
 
-    The paper reads prompts in blocks and evicts after each: with `block`, a head first holds as many tokens as it has
-    slots, then chooses again among those and every next block. In long generations, and where a prompt itself comes in
-    blocks (`fold_turns`), a fold is a block.
+    The paper reads prompts in blocks and evicts after each. With `block`, a head first holds as many tokens as it has
+    slots, then chooses again among these and every next block. In long generations, and if a prompt itself comes in
+    blocks (`fold_turns`), every fold is a block.
     """
 
     block: int = field(
-        default=0, metadata=meaning("tokens of a prompt that join at a time; 0 for all (the paper has 128)")
+        default=0, metadata=meaning("tokens of the prompt to read before each eviction; 0 for all (128 in the paper)")
     )
 
     def __post_init__(self) -> None:

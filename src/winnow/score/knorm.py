@@ -20,7 +20,7 @@ _CHUNK = 1024
 
 @dataclass(frozen=True)
 class Knorm(Scorer):
-    """Keys of small norm tend to receive much attention: keep those. Needs no queries."""
+    """Scores tokens by how small the norm of their key is: such keys tend to receive much attention. No queries."""
 
     def __call__(self, view: LayerView) -> Tensor:
         # s[t] = -‖k_t‖₂

@@ -32,22 +32,22 @@ class Votes(NamedTuple):
 
 @dataclass(frozen=True)
 class KVEC(Scorer):
-    """SnapKV's votes, spread over heads and layers so that fewer tokens are lost everywhere.
+    """Spreads SnapKV's votes over heads and layers, so that fewer tokens are lost in all of them.
 
     Heads: the `wide_heads` heads of a layer whose votes are least focused (lowest standard deviation over the tokens,
     Eq. 4, or highest entropy, Table 6f) vote with the last `wide_window` queries instead (Eq. 5). Layers: tokens that
-    few earlier layers kept gain novelty·I·(1 - coverage), I being the importance to any head of the layer (Eq. 6-9);
-    the best `sure` share of a head's slots outside the window, by its own votes, stay whatever that does (Eq. 10).
+    few earlier layers kept gain novelty·I·(1 - coverage), I being the importance to any head of the layer (Eq. 6-9).
+    The best tokens by a head's own votes always fill a `sure` share of its slots outside the window (Eq. 10).
 
-    In long generations coverage counts the layers before this one that still hold a token when it is folded, and the
-    importance of a token is that to the heads that hold it.
+    In long generations, coverage counts the earlier layers that still hold a token when it is folded, and a token's
+    importance is that to the heads that hold it.
 
-    novelty=0 leaves cross-head coverage alone, wide_heads=0 cross-layer coverage alone, both together SnapKV.
+    novelty=0 leaves only cross-head coverage, wide_heads=0 only cross-layer coverage; with both, it is SnapKV.
     """
 
     window: int = field(default=16, metadata=meaning("O, last tokens of the prompt that vote and are always kept"))
     wide_window: int = field(default=32, metadata=meaning("O', last tokens that vote in the least focused heads"))
-    wide_heads: int = field(default=3, metadata=meaning("δ, how many heads of a layer vote with the wide window"))
+    wide_heads: int = field(default=3, metadata=meaning("δ, number of heads of a layer that vote with the wide window"))
     novelty: float = field(default=1.0, metadata=meaning("λ, weight of tokens that earlier layers did not keep"))
     sure: float = field(
         default=0.25, metadata=meaning("β, share of a head's slots outside the window that its own votes fill")
@@ -55,7 +55,7 @@ class KVEC(Scorer):
     kernel: int = field(default=7, metadata=meaning("width of the pooling over neighboring tokens; odd, 1 for none"))
     pool: Pool = field(default="max", metadata=meaning("how neighbors are pooled: max or avg"))
     criterion: Criterion = field(
-        default="std", metadata=meaning("what tells unfocused heads: std (their votes' lowest) or entropy (highest)")
+        default="std", metadata=meaning("sign of unfocused heads: lowest std of their votes, or highest entropy")
     )
 
     def __post_init__(self) -> None:

@@ -21,21 +21,21 @@ _LEAST_NORM = 1e-12
 
 @dataclass(frozen=True)
 class KVzip(Replayer):
-    """Tokens are worth the most attention that they get while the model repeats the prompt.
+    """Scores tokens by the most attention that they get while the model repeats the prompt.
 
-    A replay asks the model to repeat a chunk of the prompt and feeds it the right answer, behind the whole prompt.
-    With A the attention of the n tokens read then over the first `sinks` tokens, the chunk and themselves,
+    A replay asks the model, after the whole prompt, to repeat a chunk of it, and feeds it the right answer. A is the
+    attention of the n tokens that are read in this way over the first `sinks` tokens, the chunk and themselves:
 
         s[t] = max over the rows i of the replay, and over the GQA group, of A[i, t]
 
-    `normalize` makes it KVzip+: A[i, t]·‖W_o v_t‖₂/‖h_i‖₂, with W_o of the query head and h_i the hidden state that the
-    layer's attention is given.
+    `normalize` makes it KVzip+: A[i, t]·‖W_o v_t‖₂/‖h_i‖₂, with W_o of the query head and h_i the hidden state that is
+    the input of the layer's attention.
     """
 
     chunk: int = field(default=2048, metadata=meaning("tokens of the prompt that are repeated at a time"))
-    sinks: int = field(default=4, metadata=meaning("first tokens, always kept, that every replay sees besides"))
+    sinks: int = field(default=4, metadata=meaning("first tokens, always kept, that every replay also sees"))
     normalize: bool = field(
-        default=False, metadata=meaning("weigh attention by what values do to the output, per hidden state (KVzip+)")
+        default=False, metadata=meaning("weight attention by a value's effect on the output, per hidden state (KVzip+)")
     )
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ and modulo 2³² no two folds of a million tokens come as close to each other as
 
 @dataclass(frozen=True)
 class Random(Scorer):
-    """Uniform random scores, the same for the same seed, layer and shape on every device; every fold draws anew."""
+    """Draws uniform random scores: the same for one seed, layer and shape on every device; every fold draws again."""
 
     seed: int = field(default=0, metadata=meaning("seed of the draw; layers draw independently"))
 

@@ -23,20 +23,20 @@ _LEAST_NORM = 1e-8
 
 @dataclass(frozen=True)
 class RKV(Scorer):
-    """Tokens are worth the attention of the last `window` queries, less their likeness to other tokens that are held.
+    """Scores tokens by the attention of the last `window` queries, minus their similarity to other tokens in the cache.
 
         s = λ·I - (1 - λ)·R
 
     I is the attention over the tokens before the window, of the largest logit of the query group, pooled over
-    neighbors. R is the softmax over the tokens of the mean cosine similarity of a key to all others, where every key
-    leaves out the most recent one of those that it resembles by more than `threshold`: of tokens that say the same,
-    the last one stays. Meant for long generations (fold_every=128 in the paper); the work is quadratic in the tokens
-    that a head holds, the memory is linear.
+    neighbors. R is the softmax over the tokens of the mean cosine similarity of a key to all others. Every key leaves
+    out the most recent of the keys that it resembles by more than `threshold`, so of similar tokens the last one stays.
+    The method is meant for long generations (fold_every=128 in the paper). Its work is quadratic in the tokens that a
+    head holds, its memory linear.
     """
 
-    window: int = field(default=8, metadata=meaning("last tokens that vote and are always kept"))
+    window: int = field(default=8, metadata=meaning("number of last tokens, which vote and are always kept"))
     balance: float = field(default=0.1, metadata=meaning("λ, the weight of importance against redundancy"))
-    threshold: float = field(default=0.5, metadata=meaning("cosine above which keys count as saying the same"))
+    threshold: float = field(default=0.5, metadata=meaning("cosine above which keys count as similar"))
     kernel: int = field(default=7, metadata=meaning("width of the pooling over neighboring tokens; odd, 1 for none"))
     pool: Pool = field(default="max", metadata=meaning("how neighbors are pooled: max or avg"))
 

@@ -37,17 +37,19 @@ PoolFirst = bool | Literal["queries"]
 
 @dataclass(frozen=True)
 class SnapKV(Scorer):
-    """Tokens are worth the attention that the last `window` queries pay them, pooled over neighbors.
+    """Scores tokens by the attention that the last `window` queries pay them, pooled over neighbors.
 
-    The window itself is always kept. With `diversify` its queries vote after ApertureKV's query diversification, which
-    strengthens what they do not have in common; with over="prefix" they attend to the tokens before the window only.
-    aggregate="defensive" takes the most that any of these queries pays instead of the mean, and no token for less than
-    the mean of these peaks over the head's tokens: what nobody asked for just now may be asked for later.
-    Defaults are those of HeadKV, CoKV and ApertureKV for every method they compare; AdaKV's release has window=32,
-    kvpress window=64, kernel=5, pool="avg", pool_first=True. CoKV's Algorithm 2 prints pool_first="queries".
+    The window itself is always kept. With `diversify`, its queries vote after ApertureKV's query diversification, which
+    strengthens what they do not have in common. With over="prefix", they attend only to the tokens before the window.
+    aggregate="defensive" takes the most that any of these queries pays instead of the mean, but for no token less than
+    the mean of these peaks over the head's tokens: what is not asked for now may be asked for later.
+
+    The defaults are those of HeadKV, CoKV and ApertureKV for every method that they compare. AdaKV's release has
+    window=32; kvpress has window=64, kernel=5, pool="avg", pool_first=True. CoKV's Algorithm 2 prints
+    pool_first="queries".
     """
 
-    window: int = field(default=8, metadata=meaning("last tokens of the prompt that vote and are always kept"))
+    window: int = field(default=8, metadata=meaning("number of last prompt tokens, which vote and are always kept"))
     kernel: int = field(default=7, metadata=meaning("width of the pooling over neighboring tokens; odd, 1 for none"))
     pool: Pool = field(default="max", metadata=meaning("how neighbors are pooled: max or avg"))
     reduce: Reduce = field(
@@ -56,8 +58,8 @@ class SnapKV(Scorer):
     pool_first: PoolFirst = field(
         default=False,
         metadata=meaning(
-            "what is pooled before the reduction instead of after it: false for nothing, true for every query head, "
-            "queries for every query of it"
+            "pools before the reduction instead of after it: false (after it), true (every query head), or queries "
+            "(every query of every head)"
         ),
     )
     diversify: float = field(
@@ -65,12 +67,12 @@ class SnapKV(Scorer):
     )
     over: Over = field(
         default="visible",
-        metadata=meaning("keys that the window attends to: all visible ones, or only the prefix before the window"),
+        metadata=meaning("keys that the window attends to: visible (all that it sees), or prefix (those before it)"),
     )
 
     aggregate: Aggregate = field(
         default="mean",
-        metadata=meaning("votes of the window's queries: their mean, or defensive: their maximum, raised to its mean"),
+        metadata=meaning("votes of the window's queries: mean, or defensive (their maximum, but at least its mean)"),
     )
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ class SnapKV(Scorer):
         check_choice(self, "reduce", ("mean", "max", "sum"))
         check_choice(self, "pool_first", (False, True, "queries"))
         if self.aggregate == "defensive" and self.pool_first is not False:
-            raise MethodError("SnapKV: aggregate=defensive pools what every query pays; leave pool_first out.")
+            raise MethodError("SnapKV: aggregate=defensive pools every query's votes already; leave pool_first out.")
 
     @property
     def guaranteed(self) -> int:

@@ -14,7 +14,7 @@ from winnow.view import LayerView
 
 @dataclass(frozen=True)
 class StreamingLLM(Scorer):
-    """The first `sinks` tokens and, with the rest of the budget, the most recent ones, `recent` of them for sure."""
+    """Keeps the first `sinks` tokens and, with the rest of the budget, the most recent ones, at least `recent`."""
 
     sinks: int = field(default=4, metadata=meaning("first tokens of the prompt that are always kept"))
     recent: int = field(default=0, metadata=meaning("last tokens of the prompt that are always kept"))

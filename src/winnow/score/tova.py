@@ -15,7 +15,7 @@ from winnow.view import LayerView
 
 @dataclass(frozen=True)
 class TOVA(Scorer):
-    """Tokens are worth the attention of the last query, averaged over all heads: one set for the layer."""
+    """Scores tokens by the attention of the last query, averaged over all heads: one set of tokens for the layer."""
 
     keep_last: bool = field(
         default=False, metadata=meaning("always keep the last token, as kvpress does and the paper does not")

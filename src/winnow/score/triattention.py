@@ -27,18 +27,18 @@ _LEAST_SPREAD = 1e-6
 
 @dataclass(frozen=True)
 class TriAttention(Scorer):
-    """Tokens are worth what the mean query would find at their distance, and more where keys are long.
+    """Scores tokens by the attention of the mean query from later positions, and higher for longer keys.
 
     Queries before their rotation lie close to a center q̄ per query head. With pairs of channels f that turn by ω_f,
     key k at position p of N tokens, φ_f the angle between q̄_f and the key's pair k_f before its rotation,
 
         z = mean over δ of Σ_f |q̄_f|·|k_f|·cos(ω_f·(N + δ - p) + φ_f) + Σ_f (mean|q_f| - |q̄_f|)·|k_f|
 
-    δ = 1, 2, 4, … `horizon`. The first term is the attention of the center, a trigonometric series in the distance;
-    the second one stands for what queries do not have in common. z is standardized over the tokens of a query head,
-    and a token has the largest of its group. Centers are those of all tokens so far after the `sinks`, which are
-    always kept: they carry on through long generations, for which this is meant (fold_every=128). With `centers`, as
-    published, they are those of a calibration text, and no query of this one is looked at.
+    δ = 1, 2, 4, … `horizon`. The first term is the attention of the center, a trigonometric series in the distance. The
+    second term stands for what queries do not have in common. z is standardized over the tokens of a query head, and a
+    token's score is the largest of its group. By default, centers are those of all tokens so far after the `sinks`,
+    which are always kept; they carry on through long generations, for which the method is meant (fold_every=128). With
+    `centers`, as published, they are those of a calibration text, and the prompt's queries are not used.
 
     Raises HeadScoresError for a file that cannot be read.
     """
@@ -46,10 +46,10 @@ class TriAttention(Scorer):
     sinks: int = field(
         default=4, metadata=meaning("first tokens, which are always kept and whose queries do not count")
     )
-    horizon: int = field(default=65536, metadata=meaning("farthest distance ahead of the text; powers of 2 up to it"))
+    horizon: int = field(default=65536, metadata=meaning("farthest distance after the text, by powers of 2"))
     centers: QueryCenters | None = field(
         default=None,
-        metadata=meaning("centers of the model's queries, from winnow heads centers; none: the text's own"),
+        metadata=meaning("centers of the model's queries, from winnow heads centers; none: those of the prompt"),
     )
 
     def __post_init__(self) -> None:
@@ -103,8 +103,9 @@ class TriAttention(Scorer):
         layers, heads, dim = self.centers.mean.shape
         if (layers, heads, dim) != (view.layers, view.queries.shape[0], view.queries.shape[-1]):
             raise MethodError(
-                f"{self.centers} has {layers} layers of {heads} query heads of {dim} channels, the model {view.layers} "
-                f"of {view.queries.shape[0]} of {view.queries.shape[-1]}; measure its own with winnow heads centers."
+                f"{self.centers} has {layers} layers of {heads} query heads of {dim} channels, but the model has "
+                f"{view.layers} of {view.queries.shape[0]} of {view.queries.shape[-1]}; measure the model's own with "
+                "winnow heads centers."
             )
         mean, sizes = (part[view.layer].to(view.keys.device) for part in (self.centers.mean, self.centers.sizes))
         return QueryMoments(self.centers.tokens, mean, sizes=sizes)

@@ -57,25 +57,28 @@ class Earlier(NamedTuple):
 
 
 class Store(ABC):
-    """Writes the kept slots of one layer of one sequence; never sees scores. Subclasses are frozen dataclasses."""
+    """Base of stores, which write the kept slots of one layer of one sequence. Subclasses are frozen dataclasses.
+
+    A store never sees scores.
+    """
 
     def queries_needed(self, length: int) -> int:
         """The number of last queries, of a prompt of `length` tokens, that the packed form depends on."""
         return 0
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
-        """The store with what it knows of a model (bits per head); see `Allocator.for_model`."""
+        """The store for a particular model (bits per head); see `Allocator.for_model`."""
         return self
 
     def with_head_scores(self, scores: HeadScores) -> Store:
-        """The store with the head scores that budgets follow, where its form depends on scores and it has no others."""
+        """The store with the allocator's head scores, if its form depends on scores and it has none of its own."""
         return self
 
     @property
     def separable(self) -> bool:
         """True if every slot is written by itself, so that a block can take it over from an earlier one.
 
-        Folding a tail into a prefix needs that: what was written once is never chosen, rounded or drawn again.
+        Folding a tail into a prefix needs this: what was written once is never chosen, rounded or drawn again.
         """
         return True
 
@@ -89,9 +92,9 @@ class Store(ABC):
 
     @property
     def reads_written(self) -> bool:
-        """True if `pack` looks at the view's keys and values of slots that an earlier block packed, though all stay.
+        """True if `pack` reads the view's keys and values of slots that an earlier block packed, even if all stay.
 
-        Where it does not, nobody need recover them.
+        If it does not, they need not be recovered.
         """
         return True
 
@@ -104,10 +107,10 @@ class Store(ABC):
     def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:
         """Copies of the selected slots of a layer, head after head.
 
-        window: the last so many positions of the view are the scorer's window, of which every head holds all.
-        earlier: what an earlier part of the same sequence was packed to by this store. Slots of it are taken over as
-            they are written, where they can be, and constants of heads (channel norms, kept channels) with them.
-        Raises ModelError where keys or values are not finite and the form cannot hold that.
+        window: number of last positions of the view that are the scorer's window, which every head holds completely.
+        earlier: the block that this store wrote of an earlier part of the same sequence. Its slots are taken over as
+            they are written, if possible, and so are constants of heads (channel norms, kept channels).
+        Raises ModelError if keys or values are not finite and the form cannot hold that.
         """
 
     @abstractmethod
@@ -115,7 +118,7 @@ class Store(ABC):
         """Expected bytes of a layer."""
 
     def bytes(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> float:
-        """Exact bytes of what `pack` would give, positions included; without packing where they can be known."""
+        """Exact bytes of what `pack` would return, positions included; without packing, if they can be known."""
         held = self.pack(view, selection, window, earlier).bytes()
         return sum(held.values()) + POSITION_BYTES * len(selection.positions)
 

@@ -84,7 +84,7 @@ class Width(NamedTuple):
 
 
 class Channels(ABC):
-    """A way of choosing channels. Subclasses are frozen dataclasses."""
+    """Base of ways to choose channels: half of a packed store. Subclasses are frozen dataclasses."""
 
     per_slot: bool = False
     """True if slots of one head keep different channels."""
@@ -98,7 +98,7 @@ class Channels(ABC):
     def compares_slots(self) -> bool:
         """True if what a new slot keeps depends on keys and values of others that are packed already.
 
-        Where it does not, those need not be recovered when slots are packed behind them.
+        If it does not, those need not be recovered when slots are packed behind them.
         """
         return True
 
@@ -113,7 +113,7 @@ class Channels(ABC):
 
     @abstractmethod
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
-        """The decision, the same as for `like` where that is given."""
+        """The decision; the same as for `like`, if that is given."""
 
     @abstractmethod
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:

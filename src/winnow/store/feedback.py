@@ -39,8 +39,8 @@ def feedback(view: LayerView, rotated: bool, statistics: KeyStatistics) -> Tenso
     """
     if view.queries.shape[-1] != view.keys.shape[-1]:
         raise ModelError(
-            f"the keys of layer {view.layer} are latents, and queries do not look at those as they are; leave "
-            "round=queries out."
+            f"the keys of layer {view.layer} are latents, which queries do not attend to directly; leave round=queries "
+            "out."
         )
     queries = window_queries(view, QUERIES)
     check_finite(queries, view.layer, "queries")

@@ -46,13 +46,13 @@ class Packed(Store):
     def __post_init__(self) -> None:
         if self.channels.per_slot and self.precision.slots_together > 1:
             raise MethodError(
-                "kivi scales every key channel over 32 slots, but after spark each slot has channels of its own; "
-                "combine spark with bits, or kivi with think."
+                "kivi scales every key channel over 32 slots, but under spark each slot has its own channels; combine "
+                "spark with bits, or kivi with think."
             )
         if not self._whole and self.precision.rotate not in (False, "auto"):
             raise MethodError(
-                "rotate mixes all channels of a key, so a choice of some of them would be lost; leave rotate out, or "
-                "the part that drops channels (spark, think)."
+                "rotate mixes all channels of a key, so none of them can be dropped; leave rotate out, or the part "
+                "that drops channels (spark, think)."
             )
         if not self._whole and True in (self.precision.center, self.precision.smooth):
             raise MethodError(
@@ -61,13 +61,13 @@ class Packed(Store):
             )
         if not self._whole and self.precision.round != "nearest":
             raise MethodError(
-                "round=queries lets all channels of a key make up for each other's errors; leave it out, or the part "
-                "that drops channels (spark, think)."
+                "round=queries needs all channels of a key, whose errors compensate each other; leave it out, or the "
+                "part that drops channels (spark, think)."
             )
         if self.channels.per_slot and self.precision.channels_together:
             raise MethodError(
-                "bits(group=...) scales neighboring channels together, but after spark each slot has channels of its "
-                "own; leave group out, or combine it with think."
+                "bits(group=...) scales neighboring channels together, but under spark each slot has its own channels; "
+                "leave group out, or combine it with think."
             )
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:

@@ -41,17 +41,17 @@ _ROTATE = (
 )
 _CENTER = "subtract the mean of a head's keys first: true, false, auto"
 Round = Literal["nearest", "queries"]
-_ROUND = "of keys: nearest, or queries (errors of a key make up for each other where the last 256 queries look)"
+_ROUND = "rounding of keys: nearest, or queries (errors of a key compensate each other for the last 256 queries)"
 Scales = Literal["symmetric", "signed"]
 _SCALES = (
-    "symmetric (integers as far below zero as above), or signed (the number of the largest size is the lowest one)"
+    "symmetric (integers as far below zero as above), or signed (the number of largest size gets the lowest integer)"
 )
-_DENSE_FIRST = "first tokens of the prompt whose slots stay dense: attention dwells on them, and so do their errors"
-_SMOOTH = "divide the channels of a head's keys by the root of their spread, before they are rotated: true, false, auto"
+_DENSE_FIRST = "number of first tokens whose slots stay dense: they get much attention, so their errors count more"
+_SMOOTH = "divide the channels of a head's keys by the root of their spread, before the rotation: true, false, auto"
 
 
 class Precision(ABC):
-    """A way of writing kept numbers. Subclasses are frozen dataclasses."""
+    """Base of ways to write kept numbers: half of a packed store. Subclasses are frozen dataclasses."""
 
     slots_together: int = 1
     """Slots of a head that can only be written together."""
@@ -81,11 +81,11 @@ class Precision(ABC):
         return 0
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
-        """The precision with what it knows of a model; see `Allocator.for_model`."""
+        """The precision for a particular model; see `Allocator.for_model`."""
         return self
 
     def with_head_scores(self, scores: HeadScores) -> Precision:
-        """The precision with the head scores that budgets follow; see `Store.with_head_scores`."""
+        """The precision with the allocator's head scores; see `Store.with_head_scores`."""
         return self
 
     @abstractmethod
@@ -146,7 +146,7 @@ class ByScores(PerSlot):
     scores: HeadScores | None = field(
         default=None,
         kw_only=True,
-        metadata=meaning("head scores that decide: a file, or a winnow.HeadScores; none for those of the budgets"),
+        metadata=meaning("head scores that decide: a file or a winnow.HeadScores; none: those of the allocator"),
     )
     rotate: Rotate = field(default=COORDINATES, kw_only=True, metadata=meaning(_ROTATE))
     center: Step = field(default=COORDINATES, kw_only=True, metadata=meaning(_CENTER))
@@ -193,7 +193,7 @@ class ByScores(PerSlot):
 
     def _importance(self) -> Tensor:
         if self.scores is None:
-            raise MethodError("bits that differ between heads are known once a cache of a model is made.")
+            raise MethodError("bits that differ between heads are only known for a model: make a cache first.")
         return self.scores.values
 
 
@@ -202,14 +202,14 @@ _HIGH = 8
 
 @dataclass(frozen=True)
 class Bits(ByScores):
-    """Fewer bits per number: `high` in the half of the heads with the higher scores, `low` in the others.
+    """Stores fewer bits per number: `high` in the half of the heads with the higher scores, `low` in the others.
 
-    CoKV §4.4 and App. C.2. One number is for all heads, and no scores are needed. `k` and `v` are instead of it for the
-    keys and for the values of all heads.
+    CoKV §4.4 and App. C.2. With `high` alone, all heads get these bits, and no scores are needed. `k` and `v` replace
+    it for the keys and the values of all heads.
     """
 
-    high: int = field(default=_HIGH, metadata=meaning("bits of all heads, or of the better half: 16, 8, 6, 4, 3 or 2"))
-    low: int = field(default=0, metadata=meaning("bits of the other half; 0 for the same as high"))
+    high: int = field(default=_HIGH, metadata=meaning("bits of all heads, or of the higher half: 16, 8, 6, 4, 3 or 2"))
+    low: int = field(default=0, metadata=meaning("bits of the half with the lower scores; 0 for the same as high"))
     k: int = field(default=0, metadata=meaning("bits of keys; 0 for the same as high"))
     v: int = field(default=0, metadata=meaning("bits of values; 0 for the same as high"))
     group: int = field(
@@ -230,7 +230,7 @@ class Bits(ByScores):
                 f"bits: low must be below high, not {self.low} and {self.high}; bits(8, 4) is the paper's."
             )
         if self._of_keys == self._of_values == 16 and not self.low:
-            raise MethodError("bits(16) writes everything as it is; leave it out, or give fewer bits.")
+            raise MethodError("bits(16) would store everything as it is; leave it out, or give fewer bits.")
 
     def _check_sides(self) -> None:
         if self.low and (self.k or self.v):
@@ -238,7 +238,7 @@ class Bits(ByScores):
                 "bits: low is for half of the heads, k and v are for all of them; give bits(8, 4) or bits(k=8, v=4)."
             )
         if self.k and self.v and self.high != _HIGH:
-            raise MethodError(f"bits: with k and v nothing is left to have {self.high} bits; leave high out.")
+            raise MethodError(f"bits: k and v set all bits, so high={self.high} has no effect; leave high out.")
 
     @property
     def _of_keys(self) -> int:
@@ -270,14 +270,14 @@ class Bits(ByScores):
 
 @dataclass(frozen=True)
 class MixedBits(ByScores):
-    """16, 8, 6, 4, 3 or 2 bits for every head under a mean, by head scores.
+    """Stores 16, 8, 6, 4, 3 or 2 bits per number in every head, by head scores, up to a given mean.
 
-    An error of b bits is about 4^-b of the range, so heads climb from 2 bits in the order of weight·Δ(4^-b) per bit,
-    as long as the mean allows. A head's weight is its score (0 where that is negative) plus 1 % of the largest: a head
-    whose loss costs nothing may still mislead with 2 bits.
+    An error of b bits is about 4^-b of the range. So heads start at 2 bits and get more in the order of weight·Δ(4^-b)
+    per bit, as long as the mean allows. A head's weight is its score (0 if negative) plus 1 % of the largest: a head
+    that costs nothing when it is dropped may still mislead with 2 bits.
     """
 
-    mean: float = field(default=6.0, metadata=meaning("bits per number, averaged over all heads: at most this"))
+    mean: float = field(default=6.0, metadata=meaning("the most bits per number, as a mean over all heads"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -295,8 +295,8 @@ class MixedBits(ByScores):
 class Kivi(Precision):
     """KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache (Liu et al. 2024, arXiv 2402.02750).
 
-    Keys per channel over groups of 32 slots, values per slot over groups of 32 channels, both with a zero; slots that
-    fill no group, the scorer's window, and the `residual` last slots of every head stay dense.
+    Keys are scaled per channel over groups of 32 slots, values per slot over groups of 32 channels, both with a zero
+    point. Slots that do not fill a group, the scorer's window, and the last `residual` slots of every head stay dense.
     """
 
     width: int = field(default=4, metadata=meaning("bits per number: 8, 6, 4, 3 or 2"))
@@ -304,7 +304,7 @@ class Kivi(Precision):
     residual: int = field(
         default=0,
         kw_only=True,
-        metadata=meaning("last slots of every head that stay dense, at least; 128 in the paper"),
+        metadata=meaning("least number of last slots of every head that stay dense; 128 in the paper"),
     )
 
     slots_together = GROUP

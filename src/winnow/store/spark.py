@@ -74,27 +74,28 @@ class Saliency(Channels):
     recovery: Recovery = field(
         default="degenerate",
         metadata=meaning(
-            "size of pruned entries: degenerate (their mean); gaussian, exponential (drawn as the pruned are spread, "
-            "up to the largest of them), or so with -printed (as all are, without an end); constant; none (0)"
+            "size of pruned entries: degenerate (their mean); gaussian or exponential (drawn from the distribution of "
+            "the pruned, up to the largest of them); these with -printed (from that of all, without a limit); "
+            "constant; none (0)"
         ),
     )
-    fill: float = field(default=0.01, metadata=meaning("size of pruned entries with the recovery constant"))
+    fill: float = field(default=0.01, metadata=meaning("size of pruned entries if recovery is constant"))
     sign: Sign = field(
         default="stored", metadata=meaning("sign of pruned entries: stored (1 bit), that of the mean query, or none")
     )
     norm: Norm = field(
         default="rms",
         metadata=meaning(
-            "n_j over window and group: rms (root mean square), mean (|mean query|, the paper) or group-mean (rms over "
-            "the window of the group's mean, its code)"
+            "n_j, size of the queries of window and group: rms (root mean square), mean (|mean query|, the paper) or "
+            "group-mean (rms over the window of the group's mean, its code)"
         ),
     )
     saliency: Measure = field(
-        default="linear", metadata=meaning("linear: n_j times |k| (the paper), squared: n_j times k² (its code)")
+        default="linear", metadata=meaning("linear: n_j times |k| (the paper); squared: n_j times k² (its code)")
     )
-    recent: Recent = field(default="dense", metadata=meaning("slots of the scorer's window: dense, or pruned as well"))
-    queries: int = field(default=32, metadata=meaning("last queries that say which channels matter"))
-    seed: int = field(default=0, metadata=meaning("of random recoveries"))
+    recent: Recent = field(default="dense", metadata=meaning("slots of the scorer's window: dense, or pruned"))
+    queries: int = field(default=32, metadata=meaning("number of last queries that decide which channels matter"))
+    seed: int = field(default=0, metadata=meaning("seed of random recoveries"))
 
     per_slot = True
 
@@ -201,10 +202,10 @@ class Saliency(Channels):
 
 @dataclass(frozen=True)
 class Spark(Saliency):
-    """Every slot keeps the T = D - ⌊λD⌋ key channels of the largest saliency; optionally, of its values the largest."""
+    """Keeps the T = D - ⌊λD⌋ most salient key channels of every slot; optionally, also the largest value channels."""
 
     ratio: float = field(default=0.5, metadata=meaning("λ of keys: the share of channels that every slot drops"))
-    values: float = field(default=0.0, metadata=meaning("λ of values, by magnitude; 0 leaves them whole"))
+    values: float = field(default=0.0, metadata=meaning("λ of values, by magnitude; 0 keeps all channels"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -231,11 +232,11 @@ class Spark(Saliency):
 
 @dataclass(frozen=True)
 class SparkP(Saliency):
-    """SPARK-p: every slot keeps the fewest channels whose saliencies reach a share of their sum."""
+    """SPARK-p: keeps the fewest channels of every slot whose saliencies reach a share of their sum."""
 
     share: float = field(
         default=0.95,
-        metadata=meaning("share of a key's saliency that its kept channels reach; 0.99 of squared in the code"),
+        metadata=meaning("share of a key's saliency that its kept channels reach; the code: 0.99 of the squared one"),
     )
 
     @property
@@ -252,26 +253,28 @@ class SparkP(Saliency):
 
 @dataclass(frozen=True)
 class SparkG(Saliency):
-    """SPARK-g: a few ratios, given to slots by the channels that they need, or to channels by what they are worth.
+    """SPARK-g: keeps one of a few ratios of channels, by what a slot needs, or by what channels are worth.
 
-    The paper gives them to segments of channels (§5.5), its code to slots:
+    The paper gives ratios to segments of channels (§5.5), its code gives them to slots:
 
-    published: slots in g parts of one range by how many channels they need to reach a share of their saliency; those of
-        the i-th part keep the i-th ratio of their channels. The code has g = 5, and 0.99 of squared saliency.
-    segments: channels of a head in g segments by their mean saliency; of each every slot prunes a ratio, the more the
-        lower the segment, its own least salient channels.
-    lowest: every slot keeps the lowest ratio that reaches the share, where none does the highest. Winnow's own.
+    published: the number of channels that slots need to reach a share of their saliency is one range, divided into g
+        parts. Slots in the i-th part keep the i-th ratio of their channels. The code has g = 5, and 0.99 of squared
+        saliency.
+    segments: the channels of a head are divided into g segments by their mean saliency. Every slot prunes its own least
+        salient channels of each segment, a larger ratio of them in a lower segment.
+    lowest: every slot keeps the lowest ratio that reaches the share, or the highest ratio if none does. This is
+        Winnow's own.
     """
 
-    groups: int = field(default=4, metadata=meaning("ratios: 4 are 0.25, 0.5, 0.75, 1; 5 are 0.1, 0.3, 0.5, 0.7, 0.9"))
+    groups: int = field(default=4, metadata=meaning("number of ratios: 4 (0.25, 0.5, 0.75, 1) or 5 (0.1 to 0.9)"))
     share: float = field(
-        default=0.8, metadata=meaning("share of a key's saliency that kept channels should reach; not for segments")
+        default=0.8, metadata=meaning("share of a key's saliency that kept channels should reach; not with segments")
     )
     by: Rule = field(
         default="lowest",
         metadata=meaning(
-            "lowest: slots keep the lowest ratio that reaches the share; published: slots keep more the more channels "
-            "they need (the code, with share 0.99 of squared saliency); segments: every slot prunes more of less "
+            "lowest: slots keep the lowest ratio that reaches the share; published: slots that need more channels keep "
+            "more (the code, with share 0.99 of squared saliency); segments: every slot prunes more of the less "
             "salient channels (the paper)"
         ),
     )

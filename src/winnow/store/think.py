@@ -22,14 +22,14 @@ _AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class Think(Channels):
-    """Every head gives up the key channels that its window's queries and its keys use least, for all slots.
+    """Drops, in all slots of a head, the key channels that the head's last queries and its keys use least.
 
-    Score of channel j: mean of q_j² over window and group times mean of k_j² over the kept slots. The ⌊λD⌋ lowest go;
-    equal scores keep the lower channel. The scorer's window stays dense.
+    The score of channel j is the mean of q_j² over window and group, times the mean of k_j² over the kept slots. The
+    ⌊λD⌋ lowest are dropped; of equal scores, the lower channel stays. The scorer's window stays dense.
     """
 
     ratio: float = field(default=0.5, metadata=meaning("λ, the share of key channels to drop"))
-    queries: int = field(default=32, metadata=meaning("last queries that say which channels matter"))
+    queries: int = field(default=32, metadata=meaning("number of last queries that decide which channels matter"))
 
     def __post_init__(self) -> None:
         check_number(self, "ratio", 0, 1)

@@ -18,19 +18,19 @@ _KNOWN = (*_NEEDED, "system")
 
 @dataclass(frozen=True)
 class PromptStyle:
-    """The way in which a document and a question become a prompt.
+    """The form of a prompt: chat template, system prompt and template around a document and a question.
 
     Raises PromptError for a template that cannot be filled.
     """
 
     chat_template: bool = True
-    """True: the tokenizer's own, where it has one. False: plain text for every model."""
+    """True: use the tokenizer's chat template, if it has one. False: plain text for every model."""
     system: str | None = None
-    """Instructions for the model, in the chat template's system role; without one the text stands before the
-    document. An empty one takes the place of the chat template's own."""
+    """Instructions for the model, in the chat template's system role, or before the document if it has none. An empty
+    text replaces the chat template's own instructions."""
     template: str | None = None
-    """Text of a first question with its document, with places for {document}, {question} and, if you like, {system};
-    inside the chat template, where one is used. None: document, blank line, question, or a plain form of it."""
+    """Text of the first question with its document. It contains {document}, {question} and, optionally, {system}, and
+    goes inside the chat template, if one is used. None: document, blank line, question, or a plain form of it."""
 
     def __post_init__(self) -> None:
         if self.template is not None:
@@ -42,13 +42,13 @@ class PromptStyle:
         return self.template is not None and "system" in _PLACE.findall(self.template)
 
     def filled(self, document: str, question: str) -> str:
-        """The template with its places filled; what is filled in is not looked at again."""
+        """The template with its places filled. Braces in the document and the question are left alone."""
         assert self.template is not None
         texts = {"document": document, "question": question, "system": self.system or ""}
         return _PLACE.sub(lambda place: texts[place[1]], self.template)
 
     def check_question_last(self) -> None:
-        """Raises PromptError where the document cannot be read before a question is known."""
+        """Raises PromptError if the question comes first: the document then cannot be read before it is known."""
         if self.template is not None and self.template.index("{question}") < self.template.index("{document}"):
             raise PromptError(
                 "the prompt template has {question} before {document}, so nothing of the document can be read before "
@@ -56,17 +56,17 @@ class PromptStyle:
             )
 
     def facts(self) -> dict[str, Any]:
-        """Everything that is not as usual, as plain values for files."""
+        """The fields that differ from their defaults, as plain values for files."""
         usual = asdict(PromptStyle())
         return {name: value for name, value in asdict(self).items() if value != usual[name]}
 
     def named_facts(self) -> dict[str, Any]:
-        """The same under one name, for journals and settings; nothing where all is as usual, as in those of before."""
+        """The same under one name, for journals and settings; empty if all fields have their defaults."""
         return {FACTS: facts} if (facts := self.facts()) else {}
 
     @classmethod
     def of_facts(cls, facts: object, origin: str) -> PromptStyle:
-        """The style of `facts`. Raises PromptError, naming the origin, for what no style has."""
+        """The style that has these `facts`. Raises PromptError, naming the origin, for facts that no style has."""
         try:
             return read_as(cls, facts)
         except TypedError as problem:
@@ -83,8 +83,8 @@ def _check(template: str) -> None:
     for name in found:
         if name not in _KNOWN:
             raise PromptError(
-                f"the prompt template has a place {{{name}}}, which nothing fills; there are {{document}}, "
-                "{question} and {system}."
+                f"the prompt template has an unknown place {{{name}}}; the known ones are {{document}}, {{question}} "
+                "and {system}."
             )
     for name in _KNOWN:
         if found.count(name) > 1:

@@ -162,8 +162,8 @@ def test_examples_of_ones_own(capsys):
     assert (asked["examples"], asked["question_tokens"], asked["window"]) == (1, None, 0)
     for content, message in (
         ("\n", "f.jsonl has no questions"),
-        (json.dumps({**fact, "answer": ""}), '"answer" must be a text that is not empty'),
-        (json.dumps(fact), "no answer"),
+        (json.dumps({**fact, "answer": ""}), '"answer" must be a non-empty text'),
+        (json.dumps(fact), "there is no right answer"),
         (json.dumps({**fact, "answer": "is plum"}), "None of the 1 validation examples is answered right"),
     ):
         Path("f.jsonl").write_text(content + "\n")
@@ -199,7 +199,7 @@ def test_theorem_2_sets_the_samples(capsys):
     assert HeadScores.load("a.safetensors").samples == 8
     assert "with 90%; samples needed for (0.1, 0.1): 600." in said(capsys)
     assert main([*command, "--epsilon", "1", "--samples", "8", "--force"]) == USAGE
-    assert "sets the number of samples, as --samples does" in said(capsys)
+    assert "sets the number of samples, and so does --samples" in said(capsys)
     assert main([*command, "--epsilon", "-1", "--force"]) == FAILED
     assert "epsilon must be above 0" in said(capsys)
 
@@ -207,15 +207,15 @@ def test_theorem_2_sets_the_samples(capsys):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--sizes", "half"], USAGE, "'half' is no size"),
-        (["--sizes", "17"], FAILED, "1 to 16"),
-        (["--sizes", "1"], FAILED, "8 samples leave a head out of all coalitions of some size (1, 15 of 16 heads)"),
+        (["--sizes", "half"], USAGE, "'half' is not a coalition size"),
+        (["--sizes", "17"], FAILED, "between 1 and the number of heads, 16"),
+        (["--sizes", "1"], FAILED, "8 samples leave some head out of all coalitions of some size (1, 15 of 16 heads)"),
         (["--sizes", "n/4", "--balanced"], FAILED, "Balanced splits need n/2"),
         (["--shard", "3/2"], USAGE, "not of the form I/N"),
         (["--shard", "1/3"], FAILED, "2 validation examples cannot be divided among 3 shards"),
         (["--examples", "e.jsonl"], USAGE, "counts generated questions"),
         (["--max-new-tokens", "1600"], FAILED, "an answer of 1,600; the model reads 2,048 at most"),
-        (["--prompt-memory", "10"], USAGE, "'10' is no number of bytes"),
+        (["--prompt-memory", "10"], USAGE, "'10' is not a number of bytes"),
         (["--overlap", "2"], FAILED, "overlap must be"),
         (["--out", "a.json"], FAILED, "call it a.safetensors"),
         (["--model", "elsewhere/model/x"], FAILED, "give --examples"),
@@ -233,7 +233,7 @@ def test_an_existing_file_and_another_configuration_are_kept(capsys):
     assert cokv() == FAILED
     assert "a.safetensors exists" in said(capsys)
     assert cokv("--force", "--window", "4") == FAILED
-    assert "different in window (there 8, now 4)" in said(capsys)
+    assert "differs in window (there 8, now 4)" in said(capsys)
     assert Path("a.journal.jsonl").read_bytes() == before
 
 

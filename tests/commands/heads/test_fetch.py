@@ -70,7 +70,7 @@ def test_a_table_is_fetched_checked_and_written_per_kv_head(address, register, c
 def test_another_file_than_the_known_one_is_refused(address, register, capsys):
     register(address, "0" * 64)
     assert main(["heads", "fetch", MODEL, "headkv-r2"]) == FAILED
-    assert "is not the file that was there when Winnow looked" in said(capsys)
+    assert "is not the file that Winnow knows" in said(capsys)
     assert not list(Path().glob("*.safetensors"))
 
 

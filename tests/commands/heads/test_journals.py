@@ -69,7 +69,7 @@ def test_absurd_and_contradicting_records_are_refused_before_any_work(
     lines = lines_of(journal)
     changes, told = ABSURD[name]
     other = {"needle": {"answer": "other"}, "cokv": {"u": [0.5] * 8}, "tune": {"right": {"2 @ 64": [True] * 16}}}[name]
-    for added, text in ((changes, told), (other, f"has another result here than in line {len(lines)}")):
+    for added, text in ((changes, told), (other, f"differs from that in line {len(lines)}")):
         journal.write_bytes(b"".join([*lines, crafted(journal, {**record_of(lines[-1]), **added})]))
         before = journal.read_bytes()
         code, err = heads(COMMANDS[name])

@@ -68,7 +68,7 @@ def test_the_command_writes_a_table_and_uses_its_journal_again(needle, monkeypat
     torch.testing.assert_close(raw.grouped(4).values, table.values)
     code, _, err = needle(*again, "--force", "--seed", "1")
     assert code == 1
-    assert "another configuration, different in seed" in err
+    assert "another configuration, which differs in seed" in err
 
 
 def test_an_interrupted_command_says_how_to_go_on(needle, monkeypatch):
@@ -117,16 +117,16 @@ def test_examples_and_haystack_of_a_user(needle):
     ("arguments", "code", "said"),
     [
         (["--out", "x.json"], 1, "call it x.safetensors"),
-        (["--lengths", "0,9000"], 1, "the model reads 2,048 tokens at most"),
-        (["--lengths", "a,b"], 2, "not whole numbers"),
+        (["--lengths", "0,9000"], 1, "but the model reads at most 2,048 tokens"),
+        (["--lengths", "a,b"], 2, "not a list of whole numbers"),
         (["--lengths", "-5,10"], 2, "cannot be negative"),
-        (["--context", "9000"], 1, "--context is 9,000, and the model reads 2,048"),
+        (["--context", "9000"], 1, "--context is 9,000, but the model reads at most 2,048"),
         (["--haystack", "nowhere.txt"], 1, "There is no file nowhere.txt"),
         (["--forms", "prose"], 1, "does not know the words"),
         (["--kind", "r3"], 2, "r3"),
-        (["--repeat"], 2, "--repeat: starts the text of --haystack over; give one."),
+        (["--repeat"], 2, "--repeat: it repeats the text of --haystack; give one."),
         (["--seed", str(2**63)], 2, "'--seed': 9223372036854775808 has more than 64 bits"),
-        (["--seed", "one"], 2, "'--seed': 'one' is no whole number"),
+        (["--seed", "one"], 2, "'--seed': 'one' is not a whole number"),
     ],
 )
 def test_wrong_usage_is_found_before_the_model_is_loaded(needle, monkeypatch, arguments, code, said):
@@ -159,7 +159,7 @@ def test_a_model_that_answers_nothing_is_stopped_early(needle, monkeypatch):
     assert (code, len(made)) == (1, 10)
     assert "None of the first 10 of 30 prompts was answered right" in err
     assert "given: no idea" in err
-    assert "--keep-going: the journal has the first" in err
+    assert "--keep-going; the journal has the first" in err
     code, _, err = needle(*arguments, "--keep-going")
     assert (code, len(made)) == (1, 30)
     assert "None of 40 runs was answered right" in err
@@ -285,5 +285,5 @@ def test_the_journal_knows_the_weights(needle, tmp_path):
     before = Path("a.safetensors").read_bytes()
     code, _, err = needle(*command, "--out", "a.safetensors", "--force")
     assert code == FAILED
-    assert "holds work of another configuration, different in weights" in err
+    assert "holds work of another configuration, which differs in weights" in err
     assert Path("a.safetensors").read_bytes() == before

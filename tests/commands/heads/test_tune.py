@@ -129,14 +129,14 @@ def test_a_path_with_marks_is_quoted_for_the_method_and_the_shell(tune):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--values", "1.2,many"), "'many' is no value of beta"),
+        (("--values", "1.2,many"), "'many' is not a list of values of beta"),
         (("--values", "0.5"), "beta must be a number of at least 1"),
         (("--budgets", "1"), "budget"),
         (("--budgets", ","), "has no budget"),
         (("--split", "0.01"), "leaves none for the validation"),
         (("--examples", "empty.jsonl"), "has no questions"),
-        (("--examples", "unanswered.jsonl"), "unanswered.jsonl, line 1: no answer"),
-        (("--scores", "small.safetensors"), "has 2 layers with 4 KV heads, the model 4 compressed layers"),
+        (("--examples", "unanswered.jsonl"), "unanswered.jsonl, line 1: there is no right answer"),
+        (("--scores", "small.safetensors"), "has 2 layers with 4 KV heads, but the model has 4 compressed layers"),
         (("--scores", str(HEADS_PATH / "headkv-r2.safetensors")), "'headkv-er' scores are expected"),
         (("--out", "choice.txt"), "call it choice.json"),
         (("--picture", "curve.jpg"), "call it curve.png"),

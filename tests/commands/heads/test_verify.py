@@ -223,13 +223,13 @@ def test_other_questions_are_not_taken_for_the_files_own(verify, coalitions, tmp
 def test_a_haystack_is_no_option_of_coalitions(verify, coalitions, arguments):
     code, _, err = verify(coalitions, *arguments)
     assert code == 2
-    assert f"{arguments[0]}: is for scores of needles" in err
+    assert f"{arguments[0]}: it is for scores of winnow heads needle" in err
 
 
 def test_a_generated_haystack_is_not_repeated(verify, needles):
     code, _, err = verify(needles, "--repeat")
     assert code == 2
-    assert "--repeat: starts the text of --haystack over" in err
+    assert "--repeat: it repeats the text of --haystack" in err
 
 
 def test_a_published_table_is_not_verifiable_whichever_model_is_named(verify, tmp_path):

@@ -38,7 +38,7 @@ def test_a_folder_is_no_file(name):
 def test_texts():
     assert plain_text("garçon 何") == "garçon 何"
     for text in ("half\ud800", os.fsdecode(b"wh\xff")):
-        with pytest.raises(typer.BadParameter, match="not UTF-8 text"):
+        with pytest.raises(typer.BadParameter, match="not valid UTF-8 text"):
             plain_text(text)
 
 

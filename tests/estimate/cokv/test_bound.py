@@ -47,7 +47,7 @@ def test_samples_needed() -> None:
 
 def test_errors_too_small_to_count_samples_for_are_refused_in_words() -> None:
     for epsilon in (1e-160, 1e-200, 1e-300):
-        with pytest.raises(ShapleyError, match=f"epsilon of {epsilon:g}: give a larger one"):
+        with pytest.raises(ShapleyError, match=f"epsilon of {epsilon:g} needs too many samples to count"):
             samples_needed(1, epsilon, 0.05)
     # 200 · (ln 2 - ln 5e-324)
     assert samples_needed(1, 0.1, 5e-324) == 149_027

@@ -23,7 +23,7 @@ from winnow.estimate.errors import ShapleyError
 from winnow.estimate.executors.base import Item
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.shape import table_shape
-from winnow.evaluate.batch import Row, decode_batch
+from winnow.evaluate.batch import AnswerStart, decode_batch
 from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.metrics import Expected
@@ -55,7 +55,7 @@ def own_answers(model, tokenizer, examples: tuple[ValidationExample, ...]) -> li
     for example in examples:
         cache = CompressedCache(model, method("full"))
         logits = prefill(model, encode_prompt(tokenizer, example.document, example.question), cache)
-        (row,) = decode_batch(model, [Row(cache, logits)], 3, stop_tokens(model))
+        (row,) = decode_batch(model, [AnswerStart(cache, logits)], 3, stop_tokens(model))
         text = tokenizer.decode(row.tokens, skip_special_tokens=True)
         if words(text):
             found.append(example._replace(expected=Expected((text,))))
@@ -113,9 +113,9 @@ def test_what_is_known_is_not_asked_again_and_changes_nothing() -> None:
 def test_too_few_samples_are_told_before_anything_is_evaluated_with_a_number_that_does(sizes, seed) -> None:
     plan = Sampled(PlayerSplits(8, sizes, seed), pairs=2 * len(sizes))
     game = Counting(plan)
-    with pytest.raises(ShapleyError, match="2 samples leave a head out of all coalitions of some size") as told:
+    with pytest.raises(ShapleyError, match="2 samples leave some head out of all coalitions of some size") as told:
         run_sampled(plan, StopRule(2), LocalExecutor(game), Ledger(4))
-    with pytest.raises(ShapleyError, match="2 samples leave a head out"):
+    with pytest.raises(ShapleyError, match="2 samples leave some head out"):
         run_shard(plan, 2, (0, 2), LocalExecutor(game), Ledger(4))
     assert game.asked == []
     enough = int(re.search(r"at least (\d+) samples", str(told.value))[1])
@@ -127,5 +127,5 @@ def test_too_few_samples_are_told_before_anything_is_evaluated_with_a_number_tha
 
 def test_sizes_that_hardly_ever_have_a_head_are_told_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("winnow.estimate.cokv.coverage._TRIED", 64)
-    with pytest.raises(ShapleyError, match="no value: take sizes closer to one half of the heads"):
+    with pytest.raises(ShapleyError, match="no value there: take sizes closer to one half of the heads"):
         check_coverage(Sampled(PlayerSplits(256, (1,), 0), pairs=8), 64)

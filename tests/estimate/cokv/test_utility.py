@@ -9,7 +9,7 @@ from winnow import CompressedCache, method
 from winnow.estimate.cokv.examples import generated_examples
 from winnow.estimate.cokv.settings import Terms
 from winnow.estimate.cokv.utility import CoalitionUtility
-from winnow.evaluate.batch import Row, decode_batch
+from winnow.evaluate.batch import AnswerStart, decode_batch
 from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.metrics import metric
@@ -33,7 +33,7 @@ def test_answers_that_stop_early_count_as_whole_ones(model, tokenizer, name: str
     prompt = encode_prompt(tokenizer, example.document, example.question)
     cache = CompressedCache(model, method("full"))
     logits = prefill(model, prompt, cache)
-    rows = [Row(cache.coalitions(mask[None], 8), logits) for mask in masks]
+    rows = [AnswerStart(cache.coalitions(mask[None], 8), logits) for mask in masks]
     decoded = decode_batch(model, rows, 24, stop_tokens(model))
     texts = [tokenizer.decode(row.tokens, skip_special_tokens=True) for row in decoded]
     assert found == [metric(name).score(text, example.expected) for text in texts]

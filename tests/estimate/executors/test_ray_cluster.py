@@ -147,7 +147,7 @@ def test_workers_that_ray_gives_up_are_started_again_and_then_told(
     monkeypatch.setitem(__import__("sys").modules, "ray", ray)
     with (
         RayExecutor(Playing(tmp_path), workers=2) as executor,
-        pytest.raises(ExecutorError, match=r"The workers do not start; .* no such interpreter"),
+        pytest.raises(ExecutorError, match=r"The workers do not start\. .* no such interpreter"),
     ):
         list(executor.run(ITEMS))
     assert ray.started == 2 * 3 + 1

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_a_layer_that_shows_nothing_is_an_error(model):
-    prompt = next(small_plan(NeedleKind.ER, (0,), depths=1).jobs()).prompt
+    plan = small_plan(NeedleKind.ER, (0,), depths=1)
+    prompt = plan.job(plan.places[0]).prompt
     with pytest.raises(NeedleError, match="Only 4 of 5 full-attention layers"):
         answer(model, BUNDLED.tokenizer, prompt, MassTally(prompt, 5), 4)
 

@@ -37,9 +37,9 @@ def test_both_answers_of_a_reasoning_needle_are_right_once():
         ("{", "line 2: not JSON"),
         ("[1]", 'line 2: not a JSON object, but a list; give an object with "needle"'),
         ('{"needle": "a.", "question": "b?"}', 'line 2: "answer" is missing'),
-        ('{"needle": "a.", "question": "b?", "answer": " "}', 'line 2: "answer" is no text or empty'),
-        ('{"needle": "a.", "question": "b?", "answer": 3}', 'line 2: "answer" is no text or empty'),
-        ('{"needle": "a.", "question": "b?", "answer": "c", "span": "d"}', "line 2: the span is no part of the needle"),
+        ('{"needle": "a.", "question": "b?", "answer": " "}', 'line 2: "answer" is empty or not text'),
+        ('{"needle": "a.", "question": "b?", "answer": 3}', 'line 2: "answer" is empty or not text'),
+        ('{"needle": "a.", "question": "b?", "answer": "c", "span": "d"}', "line 2: the span is not part of"),
         ('{"needle": "a.", "question": "b?", "answer": "c", "spam": "d"}', "line 2: there is no field 'spam'"),
     ],
 )

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_the_answer_is_the_models_own_and_the_model_is_left_as_it_was(model):
     plan = small_plan(NeedleKind.ER, (200,), depths=1)
-    prompt = next(plan.jobs()).prompt
+    prompt = plan.job(plan.places[0]).prompt
     model.set_attn_implementation("sdpa")
     stock = model.generate(prompt.tokens[None], max_new_tokens=20)[0, len(prompt.tokens) :]
     seen: list[tuple[int, ...]] = []

@@ -10,6 +10,9 @@ from winnow.estimate.needle.settings import NeedleKind
 def test_what_counts_as_right():
     assert rouge1_recall("eat warm rolls and sing", "eat warm rolls") == 1.0
     assert rouge1_recall("Eat rolls.", "eat warm rolls on steps") == 0.4
+    # Words count as often as they were said.
+    assert rouge1_recall("rolls", "rolls rolls") == 0.5
+    assert rouge1_recall("rolls and rolls", "rolls rolls") == 1.0
     example = NeedleExample("n", "n", "q", "plum", restates=True)
     for kind in NeedleKind:
         assert is_right(kind, example, "is bob, the favorite fruit of bob is plum")

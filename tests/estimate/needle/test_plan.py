@@ -39,7 +39,7 @@ def test_a_short_haystack_is_repeated_only_when_asked_to():
     example = ProseExamples().examples(NeedleKind.R, 0)[0]
     text = " ".join(TaskHaystack(0).sentences(120, frozenset()))
     example = TaskExamples().examples(NeedleKind.R, 0)[0]
-    with pytest.raises(NeedleError, match=r"too short: it has \d+ tokens, and a prompt of 400 needs \d+ .*--repeat"):
+    with pytest.raises(NeedleError, match=r"too short: it has \d+ tokens, but a prompt of 400 needs \d+ .*--repeat"):
         cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine"), 400, answering(20))
     repeated = cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine", repeat=True), 400, answering(20))
     assert repeated[: len(split_sentences(text))] == split_sentences(text)
@@ -55,7 +55,7 @@ def test_a_short_haystack_is_repeated_only_when_asked_to():
 @pytest.mark.parametrize(("examples", "lengths", "depths"), [(0, (0,), (0.5,)), (2, (), (0.5,)), (2, (0,), ())])
 def test_a_plan_without_runs_is_told(examples, lengths, depths):
     chosen = TaskExamples(examples).examples(NeedleKind.R, 0)
-    told = f"{examples} examples at {len(lengths)} lengths and {len(depths)} depths are no runs"
+    told = f"{examples} examples at {len(lengths)} lengths and {len(depths)} depths give no runs"
     with pytest.raises(NeedleError, match=told):
         NeedlePlan(BUNDLED.tokenizer, Settings(NeedleKind.R, lengths, depths), chosen, TaskHaystack(0))
 
@@ -79,7 +79,8 @@ def test_places_are_all_runs_and_any_first_of_them_a_fair_sample(lengths, depths
 
 def test_places_know_their_tokens_before_they_are_built():
     plan = small_plan(NeedleKind.R2, (0, 300), 5)
-    for place, job in zip(plan.places, plan.jobs(), strict=True):
+    for place in plan.places:
+        job = plan.job(place)
         assert job.cells == place.cells
         assert job.example is plan.examples[place.example]
         assert len(job.prompt.tokens) == pytest.approx(place.tokens, abs=4)
@@ -95,6 +96,6 @@ def test_lengths_without_room_for_another_sentence_are_one_prompt():
     bare, filled = (0, 10), (300, 301)
     assert {place.lengths for place in plan.places} == {bare, filled}
     assert {place.depths for place in plan.places if place.lengths == bare} == {plan.settings.depths}
-    texts = {(job.example, tuple(job.prompt.tokens)) for job in plan.jobs()}
+    texts = {(job.example, tuple(job.prompt.tokens)) for job in map(plan.job, plan.places)}
     assert len(texts) == len(plan.places) == 2 * (1 + 4)
     assert sorted(cell for place in plan.places for cell in place.cells) == plan.cells

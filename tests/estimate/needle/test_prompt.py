@@ -65,7 +65,7 @@ def test_tokenizers_without_offsets_are_refused():
     class Slow:
         is_fast = False
 
-    with pytest.raises(NeedleError, match="Slow does not tell which characters"):
+    with pytest.raises(NeedleError, match="Slow does not map tokens to characters"):
         NeedlePlan(
             Slow(), Settings(NeedleKind.R, (0,), (0.5,)), TaskExamples().examples(NeedleKind.R, 0), TaskHaystack(0)
         )

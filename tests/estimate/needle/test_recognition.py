@@ -41,6 +41,14 @@ def test_the_same_weights_are_recognized_by_one_run_and_others_refused(model, tm
         check_weights(other, plan, runs)
 
 
+def test_another_answer_is_of_other_weights_whatever_the_scores(model, tmp_path):
+    plan = small_plan(NeedleKind.ER, (0,), depths=1)
+    runs = known(model, plan, tmp_path / "a.jsonl")
+    others = {cell: replace(outcome, text=f"{outcome.text} then") for cell, outcome in runs.outcomes.items()}
+    with pytest.raises(JournalError, match="of other weights"):
+        check_weights(model, plan, runs._replace(outcomes=others))
+
+
 def test_what_does_not_tell_is_refused(model, tmp_path):
     plan = small_plan(NeedleKind.ER, (0,), depths=1)
     runs = known(model, plan, tmp_path / "a.jsonl")

@@ -10,11 +10,11 @@ import torch
 
 from support.needles import small_plan
 from winnow.bundled import HEADS_PATH
-from winnow.estimate.errors import NeedleError
+from winnow.estimate.errors import JournalError, NeedleError
 from winnow.estimate.journal import Journal
 from winnow.estimate.needle import run as running
 from winnow.estimate.needle.generate import answer
-from winnow.estimate.needle.merging import merged_halves
+from winnow.estimate.needle.merging import merged_halves, needle_config
 from winnow.estimate.needle.plan import NeedlePlan
 from winnow.estimate.needle.run import Outcome, check_hopeful, mean_scores, right_halves, run_needles
 from winnow.estimate.needle.settings import NeedleKind
@@ -172,3 +172,11 @@ def test_a_model_that_answers_nothing_is_not_asked_for_ever(prompts, stops):
         check_hopeful(plan, outcomes)
     outcomes[0] = replace(outcomes[0], scores=torch.ones(2, 4))
     check_hopeful(plan, outcomes)
+
+
+def test_a_configuration_whose_query_heads_do_not_divide_is_not_believed(tmp_path):
+    told = {"task": "needle", "model": "a", "layers": 2, "kind": "er", "seed": 0, "lengths": [9], "depths": [0.5]}
+    told |= {"answer_tokens": 4, "examples": 1, "heads": 4}
+    assert needle_config(Journal.open(tmp_path / "a.jsonl", told | {"query_heads": 8})).heads == 4
+    with pytest.raises(JournalError, match="6 query heads"):
+        needle_config(Journal.open(tmp_path / "b.jsonl", told | {"query_heads": 6}))

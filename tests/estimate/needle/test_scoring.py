@@ -68,7 +68,7 @@ def layer_types(model) -> list[str]:
 def test_bundled_scores_are_those_of_the_equations(exact, kind):
     plan = small_plan(kind, (0, 150), depths=2)
     compared = 0
-    for job in plan.jobs():
+    for job in map(plan.job, plan.places):
         exact.set_attn_implementation("sdpa")
         tally = tally_for(kind, job.prompt, 4)
         text = answer(exact, plan.tokenizer, job.prompt, tally, 20)

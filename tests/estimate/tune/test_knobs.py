@@ -18,9 +18,9 @@ def test_values_are_those_of_the_papers_and_small_ones_for_few_heads():
 
 def test_values_are_read_in_their_order_and_once():
     assert KNOBS[Tunable.R].read("2, 1.2,2") == (2, 1.2)
-    with pytest.raises(TuneError, match="'x' is no value of beta"):
+    with pytest.raises(TuneError, match="'x' is not a list of values of beta"):
         KNOBS[Tunable.R].read("1.2,x")
-    with pytest.raises(TuneError, match=r"'1.5' is no value of alpha: give whole numbers"):
+    with pytest.raises(TuneError, match=r"'1.5' is not a list of values of alpha: give whole numbers"):
         KNOBS[Tunable.COKV].read("1.5")
     with pytest.raises(TuneError, match="alpha = 16 leaves no head: the model has 16"):
         KNOBS[Tunable.COKV].check((1, 16), 16)

@@ -125,7 +125,7 @@ def test_kernels_of_a_gpu_are_named_and_missed_with_one_warning(monkeypatch: pyt
     assert backend(torch.device("mps")) == "torch reference"
     monkeypatch.setattr(support, "_triton_version", lambda: "3.3.1")
     support._has_triton.cache_clear()
-    with pytest.warns(RuntimeWarning, match=r"Triton 3\.3\.1 is too old.*Take torch 2\.8 or newer"):
+    with pytest.warns(RuntimeWarning, match=r"Triton 3\.3\.1 is too old.*Install torch 2\.8 or newer"):
         assert backend(cuda) == "torch reference"
     monkeypatch.setattr(support, "find_spec", lambda name: None)
     support._has_triton.cache_clear()

@@ -21,7 +21,7 @@ from winnow import CacheError, CompressedCache, cuda_graphs
 from winnow.cache import while_graphed
 from winnow.cache.context import compress
 from winnow.evaluate.asked_together import answers_after
-from winnow.evaluate.batch import Row, decode_batch
+from winnow.evaluate.batch import AnswerStart, decode_batch
 from winnow.evaluate.decoding import decode, prefill
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -386,11 +386,11 @@ def test_a_pass_that_fails_is_not_done_again(both_places: Places, graphs: Counte
     assert failing.call_count == 1
 
 
-def rows_of(place: Place, lengths: tuple[int, ...]) -> list[Row]:
+def rows_of(place: Place, lengths: tuple[int, ...]) -> list[AnswerStart]:
     found = []
     for seed, length in enumerate(lengths):
         cache = CompressedCache(place.model, METHOD)
-        found.append(Row(cache, prefill(place.model, prompt(1, length, seed=seed), cache)))
+        found.append(AnswerStart(cache, prefill(place.model, prompt(1, length, seed=seed), cache)))
     return found
 
 

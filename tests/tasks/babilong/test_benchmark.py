@@ -145,9 +145,9 @@ def test_examples_are_the_same_on_every_machine():
 
 
 def test_a_length_without_room_is_told():
-    with pytest.raises(BenchmarkError, match=r"BABILong's qa1.* takes .* at least, not 100"):
+    with pytest.raises(BenchmarkError, match=r"BABILong's qa1.* takes at least .*, not 100"):
         BABILONG.load(Request(count_words, ("qa1",), 1, (100,)))
-    with pytest.raises(BenchmarkError, match="no -1 tokens"):
+    with pytest.raises(BenchmarkError, match="cannot have -1 tokens"):
         BABILONG.load(Request(count_words, ("qa1",), 1, (-1,)))
 
 

@@ -88,7 +88,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "none": ({"answers": []}, r"line 2: answers must hold a right answer"),
     "length": ({"length": "long"}, r'line 2: length must be a whole number, not "long"'),
     "classes": ({"all_classes": "A"}, r'line 2: all_classes must be a list, not "A"'),
-    "repeated": ({"_id": "id0"}, r"line 2: the same _id as in .*qasper\.jsonl, line 1: id0"),
+    "repeated": ({"_id": "id0"}, r"line 2: it has the same _id as .*qasper\.jsonl, line 1: id0"),
 }
 
 

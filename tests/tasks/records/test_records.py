@@ -63,7 +63,7 @@ def test_damaged_archives_and_parquet_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match=r"c\.zip cannot be read: zip file version 19"):
         opened(tmp_path / "c.zip")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 nothing PAR1")
-    with pytest.raises(BenchmarkError, match=r"b\.parquet is no Parquet file"):
+    with pytest.raises(BenchmarkError, match=r"b\.parquet is not a readable Parquet file"):
         opened(tmp_path / "b.parquet")
 
 
@@ -124,7 +124,7 @@ def test_without_a_net_the_hub_is_told_with_what_to_do(monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
     with pytest.raises(
-        BenchmarkError, match=r"Cannot fetch some/data for made from the hub \(no route\)\. .*--data with"
+        BenchmarkError, match=r"Cannot download some/data for made from the hub \(no route\)\. .*--data with"
     ):
         open_folder(Request(len, data=Path("hub")), "made", "its files", HUB)
 

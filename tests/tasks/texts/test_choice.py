@@ -79,7 +79,7 @@ def test_listed_choices_may_be_there_twice(tmp_path: Path) -> None:
     """As in some rows of MMLU: the letters tell them apart."""
     row = QUESTION | {"choices": ["red", "blue", "red"]}
     assert only(tmp_path, row | {"subject": "colors"}).choices == (" A", " B", " C")
-    with pytest.raises(BenchmarkError, match="each of them once"):
+    with pytest.raises(BenchmarkError, match="all different"):
         only(tmp_path, row)
 
 
@@ -109,8 +109,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "negative": (QUESTION | {"answer": -1}, "answer must be a number from 0 to 2, not -1"),
     "letter": (QUESTION | {"answer": "D"}, "answer must be one of the choices or of ABC, not 'D'"),
     "none": (QUESTION | {"answer": None}, "answer must be a number from 0 to 2, not None"),
-    "one": (QUESTION | {"choices": ["red"], "answer": 0}, "two choices at least"),
-    "twice": (QUESTION | {"choices": ["red", "red"]}, "each of them once"),
+    "one": (QUESTION | {"choices": ["red"], "answer": 0}, "at least two choices"),
+    "twice": (QUESTION | {"choices": ["red", "red"]}, "all different"),
     "empty": (QUESTION | {"choices": ["red", " "]}, "a choice is empty"),
     "type": (QUESTION | {"choices": "red"}, 'choices must be a list, not "red"'),
     "missing": ({"question": "Which?", "answer": 1}, 'there is no "choices"'),
@@ -135,7 +135,7 @@ def test_wrong_questions_are_told_with_their_line(tmp_path: Path, name: str) -> 
 
 
 def test_a_file_has_one_kind_of_choices(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match="line 2: questions and texts to be continued need files of their own"):
+    with pytest.raises(BenchmarkError, match="line 2: questions and texts to continue must be in separate files"):
         load(tmp_path, QUESTION, ENDINGS)
 
 

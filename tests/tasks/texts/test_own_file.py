@@ -79,12 +79,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "choices": ({"metric": "choice"}, "choice needs choices"),
     "an empty choice": ({"choices": ["a cat", "cat", ""]}, "none that is empty"),
     "a choice twice": ({"choices": ["a cat", "cat", "cat"]}, "each of them once"),
-    "one token": ({"metric": "fidelity", "answers": "x"}, "fidelity needs answers of two tokens at least"),
+    "one token": ({"metric": "fidelity", "answers": "x"}, "fidelity needs answers of at least two tokens"),
     "classes": ({"metric": "classification"}, "classification needs choices"),
     "among": ({"choices": ["a dog", "a horse"]}, "answers must be among the choices"),
     "facts": ({"facts": {"a": []}}, "facts"),
     "differs": ({"max_new_tokens": 7}, r"must be those of .*mine\.jsonl, line 1, as both are of the task 'file'"),
-    "twice": ({"name": "1"}, "an earlier line has the name '1', too"),
+    "twice": ({"name": "1"}, "an earlier line also has the name '1'"),
 }
 
 

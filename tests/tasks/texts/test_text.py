@@ -74,7 +74,7 @@ def test_without_data_there_is_prose_of_the_seed() -> None:
 
 def test_texts_that_are_too_short_are_told(tmp_path: Path) -> None:
     path = numbered(tmp_path / "text.txt", 200)
-    with pytest.raises(BenchmarkError, match=r"text\.txt has 200 tokens, and 288 are needed: give a longer text"):
+    with pytest.raises(BenchmarkError, match=r"text\.txt has 200 tokens, but 288 are needed: give a longer text"):
         TEXT.load(request(path, lengths=(100,)))
     (tmp_path / "text.txt").write_text(" \n")
     with pytest.raises(BenchmarkError, match="has no text: give --data with a text file"):
@@ -86,5 +86,5 @@ def test_texts_that_are_too_short_are_told(tmp_path: Path) -> None:
         TEXT.load(request(tmp_path / "nowhere"))
     with pytest.raises(BenchmarkError, match="text has no task 'texts'"):
         TEXT.load(request(path, tasks=("texts",)))
-    with pytest.raises(BenchmarkError, match="one token at least, not 0"):
+    with pytest.raises(BenchmarkError, match="at least one token, not 0"):
         TEXT.load(request(path, lengths=(0,)))

@@ -161,7 +161,10 @@ def _examples(options: CokvOptions) -> tuple[ModelSource, tuple[ValidationExampl
     """The model, its weights not loaded, and the examples, with the file of prompts that they are from, if they are."""
     path = options.examples
     if path is not None and options.questions is not None:
-        raise typer.BadParameter("counts generated questions, and --examples has its own.", param_hint="--questions")
+        raise typer.BadParameter(
+            "it counts generated questions, but --examples has its own; leave one of them out.",
+            param_hint="--questions",
+        )
     if path is None or not is_prompts(path):
         asked = _questions(options)
         return open_model(options.model), asked, None
@@ -175,7 +178,7 @@ def _examples(options: CokvOptions) -> tuple[ModelSource, tuple[ValidationExampl
 def _questions(options: CokvOptions) -> tuple[ValidationExample, ...]:
     if options.examples is None:
         if not is_bundled(options.model):
-            raise InputError("The generated questions are for the bundled model: give --examples for another one.")
+            raise InputError("The generated questions are for the bundled model: give --examples for another model.")
         found = generated_examples() if options.questions is None else generated_examples(options.questions)
         check_examples(found, metric(options.metric))
         return found

@@ -20,7 +20,7 @@ def read_sizes(text: str, players: int) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"(?P<times>\d{0,9})n(/(?P<by>[1-9]\d{0,8}))?|(?P<size>\d{1,9})", part.strip())
         if not match:
-            raise typer.BadParameter(f"{part!r} is no size: write 128, n/2 or 3n/8.", param_hint="--sizes")
+            raise typer.BadParameter(f"{part!r} is not a coalition size: write 128, n/2 or 3n/8.", param_hint="--sizes")
         size = match["size"] or int(match["times"] or 1) * players // int(match["by"] or 1)
         found.append(int(size))
     return tuple(sorted(set(found)))
@@ -32,10 +32,12 @@ def stopping_rule(options: CokvOptions, sizes: int) -> StopRule:
     sizes: coalition sizes that scores are means over.
     """
     if not 0 < options.delta < 1:
-        raise typer.BadParameter("is a share between 0 and 1.", param_hint="--delta")
+        raise typer.BadParameter("must be between 0 and 1.", param_hint="--delta")
     if options.epsilon is not None:
         if options.samples is not None:
-            raise typer.BadParameter("sets the number of samples, as --samples does; give one.", param_hint="--epsilon")
+            raise typer.BadParameter(
+                "it sets the number of samples, and so does --samples; give one of them.", param_hint="--epsilon"
+            )
         return StopRule(samples_needed(sizes, options.epsilon, options.delta), options.overlap)
     if options.samples is None:
         return StopRule(MOST_SAMPLES, OVERLAP if options.overlap is None else options.overlap)

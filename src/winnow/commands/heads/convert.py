@@ -23,8 +23,8 @@ def convert(options: ConvertOptions) -> None:
     named = read_named_tables(options)
     if len(named) > 1 and not options.mean:
         raise typer.BadParameter(
-            f"these are {len(named)} tables ({', '.join(one.name for one in named)}), and one is written: give one of "
-            "them, or --mean for their average."
+            f"these are {len(named)} tables ({', '.join(one.name for one in named)}), but only one can be written: "
+            "give one of them, or --mean for their average."
         )
     _check_different(named)
     table = HeadScores.mean([one.table for one in named])

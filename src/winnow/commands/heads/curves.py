@@ -95,19 +95,23 @@ def _asked(options: CurvesOptions, source: ModelSource) -> tuple[tuple[Asked, ..
 def _check_not_generated(options: CurvesOptions) -> None:
     for name, value in (("--questions", options.questions), ("--length", options.length)):
         if value is not None:
-            raise typer.BadParameter("is of generated questions, and --examples has its own.", param_hint=name)
+            raise typer.BadParameter(
+                "it is for generated questions, but --examples has its own; leave one of them out.", param_hint=name
+            )
 
 
 def _questions(options: CurvesOptions, source: ModelSource) -> tuple[Asked, ...]:
     if options.examples is not None:
         found = tuple(Asked(each.document, each.question) for each in read_batch(options.examples, None))
         if not found:
-            raise InputError(f"{options.examples} has no question: give one a line.")
+            raise InputError(f"{options.examples} has no questions: write one JSON object per line.")
         return found
     count, length = options.questions or QUESTIONS, options.length or LENGTH
     if is_bundled(options.model):
         if options.seed:
-            raise typer.BadParameter("is for other models; the bundled one has its questions.", param_hint="--seed")
+            raise typer.BadParameter(
+                "the bundled model has fixed questions; leave --seed out, or use another model.", param_hint="--seed"
+            )
         return tuple(Asked(each.document, each.question) for each in generated_examples(count, length))
     request = Request(source.count_tokens, examples=count, lengths=(length,), seed=_APART + options.seed)
     (task,) = FACTS.load(request)

@@ -52,8 +52,8 @@ def _content(known: PublishedTable, out: Path) -> bytes:
         raise InputError(f"Cannot fetch {known.url}: {reason}. {by_hand}") from None
     if hashlib.sha256(content).hexdigest() != known.sha256:
         raise InputError(
-            f"{known.url} is not the file that was there when Winnow looked (SHA-256 {known.sha256[:12]}…), or came "
-            f"damaged: repeat the command. {by_hand}"
+            f"{known.url} is not the file that Winnow knows (SHA-256 {known.sha256[:12]}…): it was changed, or damaged "
+            f"on the way. Repeat the command. {by_hand}"
         )
     return content
 

@@ -77,7 +77,7 @@ def calibration(source: ModelSource, text: str, most: int, style: PromptStyle) -
     if tokens.shape[1] < first + LEAST:
         remedy = f"give a text of {LEAST}" if tokens.shape[1] == whole.shape[1] else f"give --tokens {first + LEAST}"
         raise InputError(
-            f"{max(0, tokens.shape[1] - first)} tokens of a text are too few to tell heads apart; {remedy} or more."
+            f"{max(0, tokens.shape[1] - first)} tokens of text are too few to tell heads apart; {remedy} or more."
         )
     return Calibration(tokens, first)
 

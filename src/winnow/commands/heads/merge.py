@@ -80,7 +80,7 @@ def check_one_command(opened: Sequence[Journal]) -> None:
         differing = sorted(name for name in names if first.config.get(name) != other.config.get(name))
         if differing:
             raise JournalError(
-                f"{first.path} and {other.path} differ in {', '.join(differing)}: shards must be of one command."
+                f"{first.path} and {other.path} differ in {', '.join(differing)}: give the shards of one command."
             )
 
 

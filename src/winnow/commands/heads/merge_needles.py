@@ -33,8 +33,8 @@ def merge_needles(journals: Sequence[Journal], options: MergeOptions) -> None:
     missing = len(config.cells) - len(found)
     if missing:
         raise InputError(
-            f"{missing} of {len(config.cells)} runs were not made by any of these shards: give the journals of all "
-            "shards, and run those that did not finish again."
+            f"{missing} of {len(config.cells)} runs are in none of these journals: give the journals of all shards, "
+            "and repeat the command of those that did not finish."
         )
     outcomes = list(found.values())
     table = _table(config, journals[0], outcomes, options)
@@ -50,7 +50,10 @@ def merge_needles(journals: Sequence[Journal], options: MergeOptions) -> None:
 def _table(config: NeedleConfig, journal: Journal, outcomes: Sequence[Outcome], options: MergeOptions) -> HeadScores:
     right = [outcome.scores for outcome in outcomes if outcome.scores is not None]
     if not right:
-        raise InputError(f"None of {len(outcomes)} runs was answered right, so there are no scores.")
+        raise InputError(
+            f"None of {len(outcomes)} runs was answered right, so there are no scores: use other examples or another "
+            "model."
+        )
     table = HeadScores(
         torch.stack(right).mean(dim=0),
         method=f"headkv-{config.kind}",

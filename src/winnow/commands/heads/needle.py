@@ -177,14 +177,14 @@ def _lengths(source: ModelSource, options: NeedleOptions) -> tuple[int, ...]:
     """The lengths asked for, ascending; else some that are spread up to the longest that there may be."""
     most = source.context if options.context is None else options.context
     if source.context is not None and most is not None and most > source.context:
-        raise InputError(f"--context is {most:,}, and the model reads {source.context:,} tokens at most.")
+        raise InputError(f"--context is {most:,}, but the model reads at most {source.context:,} tokens.")
     if options.lengths is None:
         if most is None:
             raise InputError("The model does not say how many tokens it reads: give --context or --lengths.")
         return spread_lengths(most if options.context is not None else default_context(most, _on_cpu(options)))
     chosen = _read_lengths(options.lengths)
     if most is not None and chosen[-1] > most:
-        raise InputError(f"The longest of --lengths is {chosen[-1]:,}, and the model reads {most:,} tokens at most.")
+        raise InputError(f"The longest of --lengths is {chosen[-1]:,}, but the model reads at most {most:,} tokens.")
     return chosen
 
 
@@ -197,7 +197,7 @@ def _read_lengths(text: str) -> tuple[int, ...]:
         chosen = tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} are not whole numbers with commas, as in 0,1024,2048.", param_hint="--lengths"
+            f"{text!r} is not a list of whole numbers, such as 0,1024,2048.", param_hint="--lengths"
         ) from None
     if chosen[0] < 0:
         raise typer.BadParameter(f"a length cannot be negative ({chosen[0]}).", param_hint="--lengths")
@@ -225,7 +225,7 @@ def haystack_of(path: str | None, repeat: bool, prose: bool, seed: int) -> Hayst
     if path is not None:
         return TextHaystack(read_document(path), path, repeat)
     if repeat:
-        raise typer.BadParameter("starts the text of --haystack over; give one.", param_hint="--repeat")
+        raise typer.BadParameter("it repeats the text of --haystack; give one.", param_hint="--repeat")
     return ProseHaystack(seed) if prose else TaskHaystack(seed)
 
 

@@ -62,8 +62,8 @@ def read_prompts(path: str, source: ModelSource, seen: bool = True) -> PromptsFi
                 raise InputError(f"{path}, line {number}: {problem}. {_REMEDY}") from None
             if lines[-1].origin != lines[0].origin:
                 raise InputError(
-                    f"{path}, line {number}: it is of another benchmark, protocol, part or model than line 1: give the "
-                    "file of one command."
+                    f"{path}, line {number}: it has another benchmark, protocol, part or model than line 1: give a "
+                    "file that one command wrote."
                 )
     except JsonError as problem:
         raise InputError(f"{path}, {problem}. {_REMEDY}") from None
@@ -71,8 +71,8 @@ def read_prompts(path: str, source: ModelSource, seen: bool = True) -> PromptsFi
     _check_model(path, origin, source)
     if seen and not origin.question_seen:
         raise InputError(
-            f"{path} has prompts of {origin.protocol}, which compresses a context before the question is known, and "
-            "here both are read together: write it under a protocol that sees the question."
+            f"{path} has prompts of {origin.protocol}, which compresses a context before the question is known, but "
+            "this command reads both together: write the file with a protocol that sees the question."
         )
     return PromptsFile(origin, tuple(_example(line) for line in lines), tuple(line.document for line in lines))
 
@@ -94,7 +94,7 @@ def refuse_beside_prompts(path: str, options: PromptOptions, **others: bool) -> 
     for name, was_given in given.items():
         if was_given:
             raise typer.BadParameter(
-                f"{path} has prompts as their protocol makes and judges them; leave it out.",
+                f"it is set by the protocol of the prompts in {path}; leave it out.",
                 param_hint=f"--{name.replace('_', '-')}",
             )
 

@@ -41,7 +41,9 @@ def columns_of(table: HeadScores) -> str:
 
 def _check_layout(options: TablesOptions, layout: Layout, option: str, given: bool) -> None:
     if given and layout not in map(layout_of, options.files):
-        raise typer.BadParameter(f"is for tables as {layout.value} publishes them; here is none.", param_hint=option)
+        raise typer.BadParameter(
+            f"it is for tables in {layout.value}'s format, and there is none here; leave it out.", param_hint=option
+        )
 
 
 def _name(parts: Sequence[Path]) -> str:

@@ -43,7 +43,6 @@ from winnow.estimate.tune.questions import (
     count_documents,
     count_questions,
     divided,
-    divided_by_task,
     generated,
     pages_of,
     put_pages_of,
@@ -163,7 +162,7 @@ def _split_prompts(prompts: PromptsFile, options: TuneOptions) -> QuestionSplit:
     read = zip(prompts.examples, prompts.documents, strict=True)
     pages = put_pages_of((*each[:3], each.put, document) for each, document in read if each.put is not None)
     share = usual if options.share is None else options.share
-    return divided_by_task(pages, share, options.seed, options.documents)
+    return divided(pages, share, options.seed, options.documents)
 
 
 def _tune(
@@ -193,7 +192,7 @@ def _tune(
 def _budgets(text: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not found:
-        raise typer.BadParameter(f"{text!r} has no budget, as in {BUDGETS}.", param_hint="--budgets")
+        raise typer.BadParameter(f"{text!r} has no budget; give some, as in {BUDGETS}.", param_hint="--budgets")
     return found
 
 
@@ -207,9 +206,11 @@ def _scores(source: ModelSource, method: Tunable, path: Path | None) -> HeadScor
 def _split(source: ModelSource, options: TuneOptions) -> QuestionSplit:
     if options.examples is None:
         if not is_bundled(source.name):
-            raise InputError("The generated questions are for the bundled model: give --examples for another one.")
+            raise InputError("The generated questions are for the bundled model: give --examples for another model.")
         if options.share is not None:
-            raise typer.BadParameter("divides the documents of --examples.", param_hint="--split")
+            raise typer.BadParameter(
+                "it divides the documents of --examples; give them, or leave --split out.", param_hint="--split"
+            )
         return generated(DOCUMENTS if options.documents is None else options.documents, options.seed)
     pages = pages_of(read_answered(options.examples, options.metric))
     return divided(pages, SHARE if options.share is None else options.share, options.seed, options.documents)

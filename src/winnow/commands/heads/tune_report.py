@@ -11,7 +11,7 @@ from rich.table import Table
 from winnow.estimate.tune.answering import AnswerCount
 from winnow.estimate.tune.choice import Point, Verdict
 from winnow.estimate.tune.knobs import Knob
-from winnow.report import BudgetLine, draw_tuning
+from winnow.report import BudgetLine, TuningCurve, draw_tuning
 
 
 def report(console: Console, knob: Knob, points: Sequence[Point], chosen: Point, verdict: Verdict) -> None:
@@ -37,12 +37,10 @@ def draw(path: Path, knob: Knob, points: Sequence[Point], chosen: Point, method:
         for budget, tallies in _by_budget(points).items()
     ]
     mean = BudgetLine("mean", [point.accuracy for point in points], [point.interval for point in points])
+    values = [str(point.value) for point in points]
+    curve = TuningCurve(knob.parameter, values, lines, mean, str(chosen.value), str(knob.default))
     subtitle = f"{model}, {chosen.questions} validation questions; bands: 95 % intervals"
-    title = f"{method}: accuracy against {knob.parameter}"
-    draw_tuning(
-        path, [str(point.value) for point in points], lines, mean,
-        knob.parameter, str(chosen.value), str(knob.default), title, subtitle,
-    )  # fmt: skip
+    draw_tuning(path, curve, f"{method}: accuracy against {knob.parameter}", subtitle)
 
 
 def _table(knob: Knob, points: Sequence[Point], chosen: Point) -> Table:

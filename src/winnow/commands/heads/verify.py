@@ -91,7 +91,9 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     _check_no_haystack(request.options)
     seed = settings.seed + 1 if request.options.seed is None else request.options.seed
     if seed == settings.seed:
-        raise typer.BadParameter(f"{seed} draws the file's own coalitions; give another one.", param_hint="--seed")
+        raise typer.BadParameter(
+            f"{seed} is the seed of the file's own coalitions; give another one.", param_hint="--seed"
+        )
     asked = validation_questions(request, settings)
     questions = tuple(each for number, each in enumerate(asked) if number not in settings.left_out)
     splits = PlayerSplits(settings.players, settings.sizes, seed)
@@ -118,7 +120,9 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
 def _check_no_haystack(options: VerifyOptions) -> None:
     for name, given in (("--haystack", options.haystack is not None), ("--repeat", options.repeat)):
         if given:
-            raise typer.BadParameter("is for scores of needles, and these are CoKV's.", param_hint=name)
+            raise typer.BadParameter(
+                "it is for scores of winnow heads needle, and these are CoKV's; leave it out.", param_hint=name
+            )
 
 
 def _checked_shape(table: HeadScores, model: PreTrainedModel) -> TableShape:

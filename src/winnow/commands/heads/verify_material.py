@@ -90,7 +90,7 @@ def _answered(path: str, request: Request, metric: str) -> tuple[ValidationExamp
     if is_prompts(path):
         if request.options.max_new_tokens is not None:
             raise typer.BadParameter(
-                f"{path} has the lengths of its answers; leave it out.", param_hint="--max-new-tokens"
+                f"{path} sets the lengths of its answers; leave it out.", param_hint="--max-new-tokens"
             )
         return read_prompts(path, request.source).examples
     return tuple(ValidationExample(*each) for each in read_answered(path, metric))

@@ -14,17 +14,19 @@ from winnow.commands.options.values import plain_text
 
 @dataclass(frozen=True, kw_only=True)
 class AskOptions(DeviceOptions, PromptOptions, GenerationOptions):
-    """Ask a document that was compressed before, in another process or on another day."""
+    """Answer questions about a document that winnow compress saved."""
 
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What winnow compress wrote.")]
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Context that winnow compress wrote.")]
     questions: Annotated[
         list[str],
         typer.Argument(
-            parser=plain_text, metavar="QUESTION...", help="Questions; - reads one a line from standard input."
+            parser=plain_text, metavar="QUESTION...", help="Questions; - reads one per line from standard input."
         ),
     ]
     model: Annotated[
         str | None,
-        typer.Option(help="Directory, GGUF file or Hugging Face name.", show_default="the model named in FILE"),
+        typer.Option(
+            help="Model: a directory, GGUF file or Hugging Face name.", show_default="the model named in FILE"
+        ),
     ] = None
-    as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per answer instead of text.")] = False
+    as_lines: Annotated[bool, typer.Option("--json", help="Print one JSON object per answer, not text.")] = False

@@ -10,9 +10,9 @@ import typer
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarksOptions:
-    """List the benchmarks that winnow eval knows, their protocols, or the metrics."""
+    """List the benchmarks of winnow eval, its protocols or its metrics."""
 
-    name: Annotated[str | None, typer.Argument(help="Show only this one, with its tasks.")] = None
-    protocols: Annotated[bool, typer.Option("--protocols", help="The protocols.")] = False
-    metrics: Annotated[bool, typer.Option("--metrics", help="The metrics.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
+    name: Annotated[str | None, typer.Argument(help="Benchmark to show, with its tasks.")] = None
+    protocols: Annotated[bool, typer.Option("--protocols", help="List the protocols.")] = False
+    metrics: Annotated[bool, typer.Option("--metrics", help="List the metrics.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False

@@ -27,20 +27,22 @@ ConversationFold = Annotated[
     typer.Option(
         min=0,
         metavar="N",
-        help="Compress a conversation every N tokens: memory stays within the budget; 0: never.",
-        show_default=f"{FOLD_EVERY}, for methods that can",
+        help="Compress a conversation every N tokens, to stay within the budget; 0: never.",
+        show_default=f"{FOLD_EVERY}, if the method can",
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(AheadOptions, ModelOptions, PromptOptions, PrefillOptions, GenerationOptions):
-    """Talk with a model, about a document if you like, in one compressed cache."""
+    """Chat with a model, optionally about a document, in one compressed cache."""
 
     document: Annotated[str | None, typer.Option(metavar="FILE", help="Text file to talk about.")] = None
     context: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What winnow compress wrote, instead of document, method and budget."),
+        typer.Option(
+            metavar="FILE", help="A context that winnow compress wrote, instead of document, method and budget."
+        ),
     ] = None
     truncate: Truncate = None
     max_new_tokens: MaxNewTokens = 512

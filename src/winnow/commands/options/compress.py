@@ -14,12 +14,12 @@ from winnow.commands.options.values import result_file
 
 @dataclass(frozen=True, kw_only=True)
 class CompressOptions(AheadOptions, ModelOptions, PromptOptions, PrefillOptions):
-    """Compress a document once and save it; `winnow ask` puts questions to it, as often as you like."""
+    """Compress a document once and save it, for any number of questions with winnow ask."""
 
     document: Annotated[str, typer.Argument(metavar="DOC", help="Text file; - for standard input.")]
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", parser=result_file, metavar="FILE", help="Where the context goes (safetensors)."),
+        typer.Option("--out", "-o", parser=result_file, metavar="FILE", help="Context file to write (safetensors)."),
     ]
     truncate: Truncate = None
     force: Force = False

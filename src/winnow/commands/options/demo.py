@@ -14,10 +14,10 @@ from winnow.commands.options.values import result_folder
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """See what eviction does: accuracy, memory and pictures, in about two minutes."""
+    """Show what compression does to accuracy and memory, with pictures, in about two minutes."""
 
     out: Annotated[
         Path, typer.Option(parser=result_folder, metavar="DIR", help="Folder for the pictures and demo.json.")
     ] = Path("demo-output")
     force: Force = False
-    quick: Annotated[bool, typer.Option("--quick", help="A few methods and questions, in seconds.")] = False
+    quick: Annotated[bool, typer.Option("--quick", help="Use a few methods and questions: takes seconds.")] = False

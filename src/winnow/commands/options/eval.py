@@ -15,64 +15,68 @@ from winnow.commands.options.values import result_file, result_folder
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(ModelOptions, ExecutorOptions):
-    """Put a benchmark to a model under methods and budgets; every result is kept in a folder.
+    """Evaluate methods and budgets on a benchmark, and keep every result in a folder.
 
-    The full cache is always among the methods: the others are compared with it. A stopped run goes on with the same
-    command; methods, budgets, tasks and examples can be added later.
+    The full cache is always evaluated, too: the others are compared with it. To resume a stopped run, repeat the
+    command. Methods, budgets, tasks and examples can be added later.
     """
 
-    benchmark: Annotated[str, typer.Argument(help="One of winnow benchmarks.")]
+    benchmark: Annotated[str, typer.Argument(help="One that winnow benchmarks lists.")]
     methods: Annotated[
-        str, typer.Option(metavar="LIST", help="Methods, with budgets of their own or not: 'snapkv,adakv@10%'.")
+        str, typer.Option(metavar="LIST", help="Methods, with or without a budget of their own: 'snapkv,adakv@10%'.")
     ] = "adakv"
-    budgets: Annotated[str, typer.Option(metavar="LIST", help="Budgets for the methods that name none.")] = "5%,10%,25%"
-    protocol: Annotated[str, typer.Option(help="One of winnow benchmarks --protocols.")] = "plain"
+    budgets: Annotated[str, typer.Option(metavar="LIST", help="Budgets for methods without one of their own.")] = (
+        "5%,10%,25%"
+    )
+    protocol: Annotated[str, typer.Option(help="One that winnow benchmarks --protocols lists.")] = "plain"
     tasks: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Some of the benchmark's tasks.", show_default="all of them")
+        str | None, typer.Option(metavar="LIST", help="Tasks of the benchmark to run.", show_default="all of them")
     ] = None
     examples: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Of every task and length.", show_default="as many as there are"),
+        typer.Option(min=1, metavar="N", help="Examples per task and length.", show_default="as many as there are"),
     ] = None
     lengths: Annotated[
         str | None,
         typer.Option(
-            metavar="LIST", help="Tokens of prompts, for benchmarks that are generated.", show_default="the benchmark's"
+            metavar="LIST", help="Prompt lengths in tokens, for generated benchmarks.", show_default="the benchmark's"
         ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Of generated and sampled examples.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of generated and sampled examples.")] = 0
     data: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Texts of benchmarks that are not shipped: a folder or a file.")
+        Path | None,
+        typer.Option(metavar="PATH", help="Folder or file with the benchmark's texts, if Winnow does not ship them."),
     ] = None
     split: Annotated[
         Literal["test", "validation", "rest"],
         typer.Option(
-            help="Examples that published rows are of, or those that a protocol holds out for tuning, or all but these."
+            help="test: the examples of published results. validation: those that the protocol holds out for tuning. "
+            "rest: all but these."
         ),
     ] = "test"
     out: Annotated[
         Path | None,
-        typer.Option(parser=result_folder, metavar="DIR", help="Folder of the run.", show_default="needed for a run"),
+        typer.Option(parser=result_folder, metavar="DIR", help="Folder of the run.", show_default="required for a run"),
     ] = None
     write: Annotated[
         Path | None,
         typer.Option(
             parser=result_file,
             metavar="FILE",
-            help="In place of a run: write its prompts and right answers (.jsonl), for --examples of winnow heads.",
+            help="Run nothing; write the prompts and right answers to a .jsonl file, for --examples of winnow heads.",
         ),
     ] = None
     force: Force = False
     fold: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Compress again every N answer tokens, for long answers."),
+        typer.Option(min=1, metavar="N", help="Compress the answer, too, every N tokens: for long answers."),
     ] = None
     batch: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="Questions about one context that are answered side by side, at most.",
+            help="Maximum number of questions about one context to answer side by side.",
             show_default="what fits into free memory: up to 8, or 32 on a GPU",
         ),
     ] = None
@@ -81,18 +85,18 @@ class EvalOptions(ModelOptions, ExecutorOptions):
         typer.Option(
             min=1,
             metavar="N",
-            help="Methods whose answers are decoded side by side, at most: quicker, but without times of decoding.",
+            help="Maximum number of methods to decode side by side: faster, but decoding is not timed.",
         ),
     ] = 1
     allow_zero: Annotated[
-        bool, typer.Option("--allow-zero", help="Go on where the full cache answers nothing right.")
+        bool, typer.Option("--allow-zero", help="Continue even if the full cache gets no answer right.")
     ] = False
-    as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False
     plugins: Plugins = None
 
     @property
     def folder(self) -> Path:
         """The folder of the run. Raises BadParameter where none is named."""
         if self.out is None:
-            raise typer.BadParameter("is needed: name the folder of the run.", param_hint="--out")
+            raise typer.BadParameter("is required: name the folder of the run.", param_hint="--out")
         return self.out

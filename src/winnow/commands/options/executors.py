@@ -20,15 +20,15 @@ class ExecutorOptions:
 
     executor: Annotated[
         Literal["local", "processes", "ray"],
-        typer.Option(help="Who works: this process, several, or a Ray cluster."),
+        typer.Option(help="Where the work is done: in this process, in several, or on a Ray cluster."),
     ] = "local"
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes or Ray actors; they take the GPUs in turn.", show_default=str(_CREW)),
+        typer.Option(min=1, help="Processes or Ray actors. They are spread over the GPUs.", show_default=str(_CREW)),
     ] = None
     shard: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Do the I-th of N parts of the work only."),
+        typer.Option(metavar="I/N", help="Do only the I-th of N parts of the work."),
     ] = None
 
     @property
@@ -43,5 +43,5 @@ class ExecutorOptions:
             return None
         match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", self.shard.strip())
         if not match or not 1 <= int(match[1]) <= int(match[2]):
-            raise typer.BadParameter(f"{self.shard!r} is not of the form I/N, as in 2/4.", param_hint="--shard")
+            raise typer.BadParameter(f"{self.shard!r} is not of the form I/N, such as 2/4.", param_hint="--shard")
         return int(match[1]) - 1, int(match[2])

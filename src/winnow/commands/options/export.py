@@ -16,19 +16,21 @@ Form = Literal["kvpress", "lm-eval", "csv", "json"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """Write the results of a run as other programs read them."""
+    """Write the results of a run in the format of another program."""
 
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that winnow eval wrote.")]
     form: Annotated[
         Form,
         typer.Option(
             "--to",
-            help="kvpress: folders of its leaderboard; lm-eval: results and samples of lm-evaluation-harness; csv, "
-            "json: one file.",
+            help="Format. kvpress: folders of its leaderboard; lm-eval: results and samples of lm-evaluation-harness; "
+            "csv, json: one file.",
         ),
     ]
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", parser=result_file, metavar="PATH", help="A file for csv and json, else a folder."),
+        typer.Option(
+            "--out", "-o", parser=result_file, metavar="PATH", help="File to write (csv, json), or folder (the others)."
+        ),
     ]
     force: Force = False

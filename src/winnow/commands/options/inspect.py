@@ -14,7 +14,7 @@ from winnow.commands.options.values import plain_text, result_folder
 
 @dataclass(frozen=True, kw_only=True)
 class InspectOptions(MethodOptions, ModelOptions, PromptOptions):
-    """See what methods keep of a prompt: coverage, overlap of heads, attention lost, with pictures."""
+    """Show what methods keep of a prompt: coverage, overlap of heads, attention lost, with pictures."""
 
     document: Annotated[
         str | None,
@@ -25,7 +25,7 @@ class InspectOptions(MethodOptions, ModelOptions, PromptOptions):
         typer.Option(
             parser=plain_text,
             metavar="TEXT",
-            help="Question after the document; without one, a document alone (the bundled one has its own).",
+            help="Question to put after the document; without one, the document alone (the bundled one has its own).",
         ),
     ] = None
     compare: Compare = None
@@ -34,7 +34,7 @@ class InspectOptions(MethodOptions, ModelOptions, PromptOptions):
     )
     force: Force = False
     window: Annotated[
-        int, typer.Option(min=1, help="Last queries: their similarity, and what they make of channels.")
+        int, typer.Option(min=1, help="Last queries whose similarity and channel saliency are measured.")
     ] = 8
     queries: Annotated[int, typer.Option(min=1, help="Last queries whose attention is measured.")] = 64
-    as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per method instead of a table.")] = False
+    as_lines: Annotated[bool, typer.Option("--json", help="Print one JSON object per method, not a table.")] = False

@@ -12,8 +12,8 @@ from winnow.commands.options.shared import Plugins
 
 @dataclass(frozen=True, kw_only=True)
 class MethodsOptions:
-    """List the compression methods, and the parts that combine with them."""
+    """List the compression methods, and the parts to combine with them."""
 
-    name: Annotated[str | None, typer.Argument(help="Show only this one, with all its parameters.")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
+    name: Annotated[str | None, typer.Argument(help="Method or part to show, with all its parameters.")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
     plugins: Plugins = None

@@ -10,6 +10,6 @@ import typer
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsOptions:
-    """List models to begin with, by memory, and those that are on this machine already."""
+    """List models to start with, by memory, and the models on this machine."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False

@@ -13,7 +13,7 @@ from winnow.commands.options.values import plain_text, result_folder
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """Write a page about runs of winnow eval: pictures, tables, predictions. It opens offline, in any browser."""
+    """Write a web page about runs of winnow eval: pictures, tables and predictions, to open offline."""
 
     runs: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders of runs, or folders of such folders.")]
     out: Annotated[
@@ -21,6 +21,6 @@ class ReportOptions:
     ] = Path("report")
     title: Annotated[
         str | None,
-        typer.Option(parser=plain_text, metavar="TEXT", help="Heading of the page.", show_default="what was run"),
+        typer.Option(parser=plain_text, metavar="TEXT", help="Title of the page.", show_default="what was run"),
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Replace an existing report.")] = False

@@ -17,46 +17,50 @@ BUNDLED_MODEL = str(MODEL_PATH)
 Device = Annotated[
     str,
     typer.Option(
-        parser=device_name, metavar="PLACE", help="Device of the model: auto, cpu, cuda, cuda:1 or the like, mps."
+        parser=device_name, metavar="PLACE", help="Device to run the model on: auto, cpu, mps, cuda, cuda:1, …"
     ),
 ]
 DeviceMap = Annotated[
     Literal["auto", "balanced", "balanced_low_0", "sequential"] | None,
-    typer.Option(help="Instead of a device: spread the layers over all devices (needs accelerate)."),
+    typer.Option(help="Spread the layers over all devices, instead of --device (needs accelerate)."),
 ]
 Compare = Annotated[
     str | None,
     typer.Option(
-        metavar="METHODS", help="Other methods to show, at the same budget or at their own: 'full,snapkv,adakv@10%'."
+        metavar="METHODS", help="Methods to compare with, at the same budget or their own: 'full,snapkv,adakv@10%'."
     ),
 ]
-MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")]
+MaxNewTokens = Annotated[int, typer.Option(min=1, help="Maximum number of tokens in an answer.")]
 Truncate = Annotated[
     Literal["middle"] | None,
     typer.Option(
-        help="Leave out the middle of a text that is too long for the model: its first and last half stay.",
-        show_default="refuse it",
+        help="Cut the middle out of a text that is too long for the model; equal parts of its start and end stay.",
+        show_default="refuse the text",
     ),
 ]
 MetricName = Annotated[
     str,
-    typer.Option("--metric", parser=metric_name, metavar="NAME", help="What an answer is worth: token_f1, rouge_l, …"),
+    typer.Option(
+        "--metric", parser=metric_name, metavar="NAME", help="Metric to score answers with: token_f1, rouge_l, …"
+    ),
 ]
 JournalPath = Annotated[
     Path | None,
-    typer.Option(parser=result_file, metavar="FILE", help="Where finished work is kept.", show_default="beside --out"),
+    typer.Option(
+        parser=result_file, metavar="FILE", help="File that records finished work.", show_default="next to --out"
+    ),
 ]
 Plugins = Annotated[
     list[Path] | None,
     typer.Option(
         "--plugin",
         metavar="FILE",
-        help="Python file that makes methods of your own known (winnow.register); may be repeated.",
+        help="Python file that registers your own methods (winnow.register). May be repeated.",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the method; may be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the method. May be repeated."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
@@ -74,14 +78,15 @@ class ModelOptions(DeviceOptions):
     """A model, and how it is loaded."""
 
     model: Annotated[
-        str, typer.Option(help="Directory, GGUF file or Hugging Face name.", show_default="the bundled model")
+        str,
+        typer.Option(help="Model: a directory, GGUF file or Hugging Face name.", show_default="the bundled model"),
     ] = BUNDLED_MODEL
     dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Type of weights and cache.")
+        Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Data type of weights and cache.")
     ] = "auto"
     weights: Annotated[
         Literal["auto", "int8", "int4"],
-        typer.Option(help="Bits of linear layers, on a CPU: the checkpoint's own, 8, or 4 in groups of 32."),
+        typer.Option(help="Weights of linear layers, on a CPU: as in the checkpoint, int8, or int4 in groups of 32."),
     ] = "auto"
 
 
@@ -89,11 +94,14 @@ class ModelOptions(DeviceOptions):
 class MethodOptions:
     """A compression method with its budget and parameters."""
 
-    method: Annotated[str, typer.Option(help="Compression method, also composed: 'snapkv(window=16)+ada'.")] = "adakv"
+    method: Annotated[
+        str, typer.Option(help="Compression method, optionally with parameters and parts: 'snapkv(window=16)+ada'.")
+    ] = "adakv"
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).", show_default=DEFAULT_BUDGET
+            help="Size of the cache: tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).",
+            show_default=DEFAULT_BUDGET,
         ),
     ] = None
     settings: Settings = None
@@ -110,13 +118,13 @@ class AheadOptions:
 
     method: Annotated[
         str | None,
-        typer.Option(help="Compression method, also composed: 'keydiff+bits(8)'.", show_default=AHEAD_METHOD),
+        typer.Option(help="Compression method, optionally with parts: 'keydiff+bits(8)'.", show_default=AHEAD_METHOD),
     ] = None
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).",
-            show_default=f"{AHEAD_BUDGET}; {DEFAULT_BUDGET} for a method that is named",
+            help="Size of the cache: tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).",
+            show_default=f"{AHEAD_BUDGET}; {DEFAULT_BUDGET} where --method is given",
         ),
     ] = None
     settings: Settings = None
@@ -132,17 +140,18 @@ class PromptOptions:
         typer.Option(
             parser=plain_text,
             metavar="TEXT",
-            help="Instructions for the model: the system role of its template; without one, text before the document.",
+            help="Instructions for the model: its template's system role, or text before the document if it has none.",
         ),
     ] = None
     no_chat_template: Annotated[
-        bool, typer.Option("--no-chat-template", help="Plain text, also for a model with a chat template.")
+        bool, typer.Option("--no-chat-template", help="Write prompts as plain text, without a chat template.")
     ] = False
     prompt_template: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Text with {document}, {question} and maybe {system} in it; inside the chat template, if one is used.",
+            help="Text of the prompt, with {document}, {question} and optionally {system} where they go. It is put "
+            "inside the chat template, if one is used.",
         ),
     ] = None
 
@@ -153,7 +162,7 @@ class PrefillOptions:
 
     chunk_size: Annotated[
         int | None,
-        typer.Option("--chunk", min=1, metavar="N", help="Prefill N tokens at a time: less working memory."),
+        typer.Option("--chunk", min=1, metavar="N", help="Prefill N tokens at a time, for less working memory."),
     ] = None
 
 
@@ -165,22 +174,26 @@ class GenerationOptions:
     temperature: Annotated[
         float,
         typer.Option(
-            parser=temperature, metavar="T", help="0 takes the most likely token; above, tokens are drawn: 0.7, 1."
+            parser=temperature, metavar="T", help="0 takes the most likely token; above 0, tokens are sampled: 0.7, 1."
         ),
     ] = 0.0
     top_p: Annotated[
         float,
-        typer.Option(parser=share, metavar="P", help="Draw from the most likely tokens that make up this share: 0.9."),
+        typer.Option(
+            parser=share, metavar="P", help="Sample from the most likely tokens with this total probability: 0.9."
+        ),
     ] = 1.0
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=2**63 - 1, help="Draw the same tokens again.", show_default="another one every time"),
+        typer.Option(
+            min=0, max=2**63 - 1, help="Seed of the sampling, for the same tokens again.", show_default="a new one"
+        ),
     ] = None
 
     def __post_init__(self) -> None:
         for name, given in (("--top-p", self.top_p < 1), ("--seed", self.seed is not None)):
             if given and not self.temperature:
-                raise typer.BadParameter("needs --temperature; at 0 nothing is drawn.", param_hint=name)
+                raise typer.BadParameter("needs --temperature; at 0 nothing is sampled.", param_hint=name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,10 +202,10 @@ class ScoresFileOptions:
 
     out: Annotated[Path, typer.Option(parser=result_file, metavar="FILE", help="The .safetensors file to write.")]
     license: Annotated[
-        str, typer.Option(parser=plain_text, metavar="TEXT", help="License of the scores, for the file.")
+        str, typer.Option(parser=plain_text, metavar="TEXT", help="License of the scores, stored in the file.")
     ] = ""
-    notes: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="Notes for the file.")] = ""
+    notes: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="Notes, stored in the file.")] = ""
     keep_noise: Annotated[
-        bool, typer.Option("--keep-noise", help="Write scores even where two halves of them agree by chance only.")
+        bool, typer.Option("--keep-noise", help="Write scores even if their two halves agree only by chance.")
     ] = False
     force: Force = False

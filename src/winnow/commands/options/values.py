@@ -19,7 +19,7 @@ def plain_text(value: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as problem:
-        raise typer.BadParameter(f"it is not UTF-8 text (character {problem.start}).") from None
+        raise typer.BadParameter(f"it is not valid UTF-8 text (at character {problem.start}).") from None
     return value
 
 
@@ -34,7 +34,7 @@ def temperature(value: str | float) -> float:
     """A temperature of sampling. Raises typer.BadParameter where it is no finite number, or below 0."""
     number = _number(value)
     if not 0 <= number < math.inf:
-        raise typer.BadParameter(f"{value} is no temperature; give 0 (the most likely token) or more, as in 0.7.")
+        raise typer.BadParameter(f"{value} is not a temperature; give 0 (the most likely token) or more, as in 0.7.")
     return number
 
 
@@ -42,7 +42,7 @@ def share(value: str | float) -> float:
     """A share above 0, up to 1. Raises typer.BadParameter where it is none."""
     number = _number(value)
     if not 0 < number <= 1:
-        raise typer.BadParameter(f"{value} is no share; give one above 0, up to 1, as in 0.9.")
+        raise typer.BadParameter(f"{value} is not a share; give one above 0, up to 1, as in 0.9.")
     return number
 
 
@@ -50,9 +50,7 @@ def budget_list(value: str) -> list[str]:
     """Budgets between commas. Raises typer.BadParameter where one is empty; what budgets may be, methods say."""
     budgets = [each.strip() for each in value.split(",")]
     if not all(budgets):
-        raise typer.BadParameter(
-            f"{value!r} is no list of budgets; give them as in '1%,2%,5%'.", param_hint="--budgets"
-        )
+        raise typer.BadParameter(f"{value!r} is not a list of budgets, such as '1%,2%,5%'.", param_hint="--budgets")
     return budgets
 
 
@@ -63,14 +61,14 @@ def byte_count(value: str | int) -> int:
     except BudgetError:
         found = None
     if found is None or found.unit != "bytes":
-        raise typer.BadParameter(f"{value!r} is no number of bytes; give one as in 8GiB or 512MiB.")
+        raise typer.BadParameter(f"{value!r} is not a number of bytes, such as 8GiB or 512MiB.")
     return int(found.amount)
 
 
 def metric_name(value: str) -> str:
     """The name of a metric. Raises typer.BadParameter where there is none of this name."""
     if value not in METRICS:
-        raise typer.BadParameter(f"{value!r} is no metric: {closest(value, METRICS)}")
+        raise typer.BadParameter(f"{value!r} is not a metric: {closest(value, METRICS)}")
     return value
 
 
@@ -99,7 +97,7 @@ def _name(value: str | Path) -> str:
     # Shells leave the ~ of --out=~/file to us.
     text = os.path.expanduser(os.fspath(value))
     if not text.strip():
-        raise typer.BadParameter("a name cannot be empty, nor of spaces only.")
+        raise typer.BadParameter("a name cannot be empty, or only spaces.")
     if text == "-":
         raise typer.BadParameter("results cannot go to standard output; give a name.")
     try:
@@ -107,5 +105,5 @@ def _name(value: str | Path) -> str:
     except UnicodeEncodeError:
         whole = False
     if not whole:
-        raise typer.BadParameter(f"{text!r} cannot be a name.")
+        raise typer.BadParameter(f"{text!r} cannot be the name of a file.")
     return text

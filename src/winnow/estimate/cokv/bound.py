@@ -20,7 +20,7 @@ def slicing_bound(players: int, sizes: int, spread: float, delta: float) -> floa
     Raises ShapleyError for h outside 1 to n, delta outside (0, 1) and a negative spread.
     """
     if not 1 <= sizes <= players:
-        raise ShapleyError(f"{sizes} of {players} coalition sizes cannot be chosen: give 1 to {players}.")
+        raise ShapleyError(f"There are {players} coalition sizes, so {sizes} cannot be chosen: give 1 to {players}.")
     if not 0 < delta < 1:
         raise ShapleyError(f"delta must be between 0 and 1, not {delta}.")
     if spread < 0:
@@ -43,7 +43,7 @@ def samples_needed(sizes: int, epsilon: float, delta: float, spread: float = CON
     # Divided twice: the square of a small epsilon is 0.
     needed = sizes * spread**2 * _log_of_chances(sizes, delta) / 2 / epsilon / epsilon
     if isinf(needed):
-        raise ShapleyError(f"No float counts the samples for an epsilon of {epsilon:g}: give a larger one.")
+        raise ShapleyError(f"An epsilon of {epsilon:g} needs too many samples to count: give a larger one.")
     return ceil(needed)
 
 
@@ -60,6 +60,6 @@ def _log_of_chances(sizes: int, delta: float) -> float:
 
 def _check_confidence(sizes: int, delta: float) -> None:
     if sizes < 1:
-        raise ShapleyError(f"{sizes} coalition sizes are none: give at least one.")
+        raise ShapleyError(f"At least one coalition size is needed, not {sizes}.")
     if not 0 < delta < 1:
         raise ShapleyError(f"delta must be between 0 and 1, not {delta:g}.")

@@ -27,8 +27,8 @@ def check_coverage(plan: Sampled, samples: int, halves: Halves = "both") -> None
     enough = covering_batches(plan, 1, HALVES, -(-_TRIED // plan.pairs), halves)
     more = "" if enough is None else f"at least {enough * plan.pairs:,} samples, or "
     raise ShapleyError(
-        f"{samples:,} samples leave a head out of all coalitions of some size ({sizes} of {players} heads), where it "
-        f"would have no value: take {more}sizes closer to one half of the heads."
+        f"{samples:,} samples leave some head out of all coalitions of some size ({sizes} of {players} heads), so it "
+        f"would have no value there: take {more}sizes closer to one half of the heads."
     )
 
 

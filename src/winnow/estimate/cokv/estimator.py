@@ -142,7 +142,7 @@ def estimate_values(first: Tensor, utilities: Tensor, halves: Halves = "both") -
     if bool((utilities == utilities.flatten()[0]).all()):
         raise ShapleyError(
             f"the metric is {float(utilities[0, 0]):g} for all {utilities.numel()} coalitions, so heads cannot be told "
-            "apart: take questions that the model answers with its whole cache and not with the window alone."
+            "apart: use questions that the model answers with its full cache but not with the window alone."
         )
     parts = [strata(first[half::HALVES], u[half::HALVES], halves) for half in range(HALVES)]
     one, other = (sliced(part) for part in parts)

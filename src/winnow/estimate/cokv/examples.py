@@ -63,7 +63,7 @@ def generated_examples(count: int = QUESTIONS, tokens: int = QUESTION_TOKENS) ->
     Raises ShapleyError for fewer than one, or documents too short for a question of every kind.
     """
     if count < 1:
-        raise ShapleyError(f"{count} validation examples are none: take at least one.")
+        raise ShapleyError(f"At least one validation example is needed, not {count}.")
     found: list[ValidationExample] = []
     for seed in range(FIRST_DOCUMENT, FIRST_DOCUMENT + -(-count // len(QUESTION_KINDS))):
         document = generate_document(seed, tokens, questions_per_kind=1)

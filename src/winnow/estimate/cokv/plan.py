@@ -46,8 +46,8 @@ class Sampled:
     def __post_init__(self) -> None:
         if self.pairs < 1 or self.pairs % self.splits.cycle:
             raise ShapleyError(
-                f"A batch of {self.pairs} pairs does not serve both halves of the samples and all "
-                f"{len(self.splits.sizes)} sizes alike: take a multiple of {self.splits.cycle}."
+                f"A batch of {self.pairs} pairs cannot be divided evenly among both halves of the samples and all "
+                f"{len(self.splits.sizes)} sizes: take a multiple of {self.splits.cycle}."
             )
 
     def coalitions(self, batch: int) -> Tensor:

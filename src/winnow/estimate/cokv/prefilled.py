@@ -14,7 +14,7 @@ from torch import Tensor
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context, load_context
-from winnow.errors import CacheError, ModelError
+from winnow.errors import ContextError, ModelError
 from winnow.models import available_memory
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class _Shelf:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             Context(prefilled.cache, prefilled.tokens).save(self._path(example))
-        except (OSError, CacheError, ModelError):
+        except (OSError, ContextError, ModelError):
             return False
         self._first[example] = prefilled.first
         return True
@@ -131,7 +131,7 @@ class _Shelf:
             return None
         try:
             context = load_context(self._path(example), self._model, verify=not self._timed)
-        except (OSError, CacheError):
+        except (OSError, ContextError):
             return None
         self._timed = True
         return PrefilledExample(context.cache(), context.input_ids, self._first[example])

@@ -41,20 +41,20 @@ class PlayerSplits:
 
     def __post_init__(self) -> None:
         if self.players < 2:
-            raise ShapleyError("A single head has no one to play with.")
+            raise ShapleyError("A model with a single head has no coalitions, so its heads cannot be scored.")
         if not self.sizes or len(set(self.sizes)) != len(self.sizes):
             raise ShapleyError(f"sizes must be different coalition sizes, at least one, not {list(self.sizes)}.")
         wrong = [size for size in self.sizes if not 1 <= size <= self.players]
         if wrong:
             raise ShapleyError(
-                f"A coalition of {self.players} players has 1 to {self.players} of them, not {wrong[0]}."
+                f"The size of a coalition must be between 1 and the number of heads, {self.players}, not {wrong[0]}."
             )
         if not is_seed(self.seed):
-            raise ShapleyError(f"A seed is a whole number of 64 bits, not {self.seed}.")
+            raise ShapleyError(f"A seed must be a whole number of at most 64 bits, not {self.seed}.")
         if self.balanced and (self.players not in {2 * size for size in self.sizes} or hadamard(self.players) is None):
             raise ShapleyError(
-                f"Balanced splits need n/2 among the sizes, and a Hadamard matrix of order n = {self.players}; leave "
-                "them off."
+                f"Balanced splits need n/2 among the sizes, and a Hadamard matrix of order n = {self.players}, so they "
+                "do not work here; leave --balanced out."
             )
 
     @property

@@ -59,7 +59,7 @@ def leave_out_missed(ledger: Ledger, screening: Screening) -> None:
     ledger.leave_out(screening.missed)
     if not ledger.kept:
         raise ShapleyError(
-            f"None of the {ledger.examples} validation examples is answered right with all heads, so coalitions cannot "
-            "be worth anything: take questions that this model answers (winnow run shows what it says), or let it say "
-            "more (--max-new-tokens). --keep-missed evaluates coalitions all the same."
+            f"None of the {ledger.examples} validation examples is answered right with all heads, so no coalition can "
+            "have a value: use questions that this model answers (winnow run shows its answers), or allow longer "
+            "answers (--max-new-tokens). --keep-missed evaluates coalitions anyway."
         )

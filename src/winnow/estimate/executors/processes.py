@@ -103,7 +103,7 @@ class ProcessExecutor(Executor[V]):
         if losses >= _LOSSES:
             raise ExecutorError(
                 f"{losses} worker processes died at {item}, probably for lack of memory: use fewer --workers, or let "
-                "them do less at once (--batch, --chunk). What was finished is kept."
+                "them do less at once (--batch, --chunk). Finished work is kept."
             )
         self._renew(who)
 
@@ -148,8 +148,8 @@ def _written(recipes: Sequence[Recipe[Any]], folder: Path) -> list[Path]:
 def _cannot_write(folder: Path | None, problem: OSError) -> ExecutorError:
     place = f"to {folder}" if folder is not None else "a temporary folder"
     return ExecutorError(
-        f"Cannot write {place} what the worker processes need: {problem.strerror}. Make room, or name another folder "
-        "for temporary files (TMPDIR)."
+        f"Cannot write {place} what the worker processes need: {problem.strerror}. Free some space, or set another "
+        "folder for temporary files (TMPDIR)."
     )
 
 

@@ -138,7 +138,7 @@ class RayExecutor(Executor[V]):
         if self._failed_starts >= _LOSSES * self.workers:
             *_, reason = str(problem).strip().splitlines()
             raise ExecutorError(
-                f"The workers do not start; every node needs Winnow, and the model at the same place: {reason}"
+                f"The workers do not start. Every node needs Winnow, and the model in the same place: {reason}"
             )
 
     def _give(self, member: _Member, queue: Queue) -> None:
@@ -184,5 +184,5 @@ def _check_losses(item: Item, losses: int, problem: Exception) -> None:
     if losses >= _LOSSES:
         raise ExecutorError(
             f"{losses} workers were lost at {item}, probably for lack of memory: use a smaller --batch. "
-            f"What was finished is kept. ({problem})"
+            f"Finished work is kept. ({problem})"
         ) from None

@@ -40,7 +40,7 @@ class Patience:
         elif now - self._hope >= self._seconds:
             raise ExecutorError(
                 f"No worker could be started in {self._seconds:g} seconds: the cluster has no node with room for one "
-                f"({self._needs()}). What was finished is kept."
+                f"({self._needs()}). Finished work is kept."
             )
         if now - self._told >= TELL_SECONDS:
             self._told = now

@@ -99,7 +99,7 @@ def read_examples(path: Path) -> list[NeedleExample]:
     except FileError as problem:
         raise NeedleError(str(problem)) from None
     if not found:
-        raise NeedleError(f"{path} has no examples; give one JSON object a line.")
+        raise NeedleError(f"{path} has no examples; write one JSON object per line.")
     return found
 
 
@@ -112,14 +112,14 @@ def _example(where: str, entry: dict[str, Any]) -> NeedleExample:
     needle, question, answer = (_text(where, entry, name) for name in _FIELDS[:3])
     span = _text(where, entry, "span") if "span" in entry else needle
     if span not in needle:
-        raise NeedleError(f"{where}: the span is no part of the needle; copy it from there, letter by letter.")
+        raise NeedleError(f"{where}: the span is not part of the needle; copy it from there, letter by letter.")
     return NeedleExample(needle, span, question, answer)
 
 
 def _text(where: str, entry: dict[str, Any], name: str) -> str:
     value = entry.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise NeedleError(f'{where}: "{name}" is {"missing" if name not in entry else "no text or empty"}.')
+        raise NeedleError(f'{where}: "{name}" is {"missing" if name not in entry else "empty or not text"}.')
     return value.strip()
 
 

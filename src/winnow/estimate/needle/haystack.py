@@ -82,7 +82,7 @@ def insertion_point(sentences: Sequence[str], depth: float) -> int:
     The last boundary of sentences that is not beyond that share of the characters, as in the published script.
     """
     if not 0 <= depth <= 1:
-        raise NeedleError(f"A depth is between 0 (the start) and 1 (the end), not {depth!r}.")
+        raise NeedleError(f"A depth must be between 0 (the start) and 1 (the end), not {depth!r}.")
     return sentences_before(sentences, depth)
 
 

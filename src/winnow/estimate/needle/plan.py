@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -126,10 +126,6 @@ class NeedlePlan:
             build_prompt(self.tokenizer, example, sentences, place.before, self.settings.style), example, place.cells
         )
 
-    def jobs(self) -> Iterator[NeedleJob]:
-        """The prompts of all places."""
-        return map(self.job, self.places)
-
     def config(self) -> dict[str, object]:
         """Everything that results depend on besides the model, as plain values for a journal."""
         settings = self.settings
@@ -160,8 +156,8 @@ def _turned(places: list[Place], turn: int) -> list[Place]:
 def _check_runs(examples: int, lengths: int, depths: int) -> None:
     if not examples * lengths * depths:
         raise NeedleError(
-            f"{examples} examples at {lengths} lengths and {depths} depths are no runs, so no head would have a score: "
-            "give at least one of each."
+            f"{examples} examples at {lengths} lengths and {depths} depths give no runs, so no head would have a "
+            "score: give at least one of each."
         )
 
 
@@ -190,8 +186,8 @@ def _check_filled(sentences: list[str], chosen: list[str], tokens: int, room: in
     exhausted = len(chosen) == len(sentences) and sum(map(count_words, sentences)) < room
     if exhausted and tokens < _ENOUGH * room:
         raise NeedleError(
-            f"The haystack is too short: it has {tokens:,} tokens, and a prompt of {length:,} needs {room:,} of it. "
-            "Give a longer text, shorter --lengths, or --repeat to start over at its end."
+            f"The haystack is too short: it has {tokens:,} tokens, but a prompt of {length:,} needs {room:,} of it. "
+            "Give a longer text or shorter --lengths, or repeat the text with --repeat."
         )
     if (
         len(chosen) < len(sentences)

@@ -53,8 +53,9 @@ def require_offsets(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises NeedleError where the tokenizer cannot say which characters a token stands for."""
     if not getattr(tokenizer, "is_fast", False):
         raise NeedleError(
-            f"{type(tokenizer).__name__} does not tell which characters its tokens stand for, so the needle cannot be "
-            'found among them: use a model with a "fast" tokenizer (tokenizer.json).'
+            f"{type(tokenizer).__name__} does not map tokens to characters, so the needle's tokens cannot be found: "
+            "use "
+            'a model with a "fast" tokenizer (tokenizer.json).'
         )
 
 

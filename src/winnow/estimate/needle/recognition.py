@@ -10,6 +10,7 @@ from winnow.estimate.errors import JournalError
 from winnow.estimate.needle.plan import NeedlePlan
 from winnow.estimate.needle.run import KnownRuns, Outcome, make_run
 from winnow.estimate.needle.settings import NeedleKind
+from winnow.models.dtypes import written_dtype
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -28,7 +29,7 @@ def check_weights(model: PreTrainedModel, plan: NeedlePlan, known: KnownRuns, ch
         return
     path = known.journal.path
     if model.dtype.itemsize < torch.float32.itemsize:
-        raise _refused(path, f"scores in {str(model.dtype).removeprefix('torch.')} came from rounded logits then")
+        raise _refused(path, f"scores in {written_dtype(model.dtype)} came from rounded logits then")
     if plan.settings.kind is NeedleKind.R:
         raise _refused(path, "scores of kind r are too coarse to tell if they are this model's")
     right = [outcome for outcome in known.outcomes.values() if outcome.scores is not None]
@@ -48,6 +49,6 @@ def _alike(one: Outcome, other: Outcome) -> bool:
 
 def _refused(path: object, why: str) -> JournalError:
     return JournalError(
-        f"{path} was written by an earlier version, which did not note the model's weights, and {why}: give another "
-        "--out or --journal to begin anew, or delete it."
+        f"{path} was written by an earlier version, which did not record the model's weights, and {why}: give another "
+        "--out or --journal to start over, or delete it."
     )

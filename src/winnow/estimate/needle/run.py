@@ -196,7 +196,7 @@ def check_hopeful(plan: NeedlePlan, outcomes: Sequence[Outcome], places: Sequenc
     if enough <= prompts < len(places) and not right_scores(plan, outcomes):
         raise NeedleError(
             f"None of the first {prompts} of {len(places)} prompts was answered right, so the others are not run. "
-            f"{_given(plan, outcomes)} Or run the others all the same, with --keep-going: the journal has the first."
+            f"{_given(plan, outcomes)} Or run the others anyway with --keep-going; the journal has the first."
         )
 
 

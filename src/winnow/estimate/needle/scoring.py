@@ -38,7 +38,7 @@ class Tally(ABC):
         """
         if len(self._step) != self.layers:
             raise NeedleError(
-                f"Only {len(self._step)} of {self.layers} full-attention layers showed their attention: this model "
+                f"Only {len(self._step)} of {self.layers} full-attention layers exposed their attention: this model "
                 "does not use transformers' attention interface."
             )
         step = self.gained(torch.stack([self._step[layer] for layer in range(self.layers)]), token)

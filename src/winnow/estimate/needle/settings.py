@@ -51,7 +51,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not is_seed(self.seed):
-            raise NeedleError(f"A seed is a whole number of 64 bits, not {self.seed}.")
+            raise NeedleError(f"A seed must be a whole number of at most 64 bits, not {self.seed}.")
 
 
 def spread_lengths(context: int, count: int = LENGTHS) -> tuple[int, ...]:

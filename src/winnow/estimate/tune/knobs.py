@@ -60,7 +60,9 @@ class Knob:
                 continue
         wanted = "whole number" if self.counts_heads else "number"
         known = ",".join(map(str, self.published))
-        raise TuneError(f"{text!r} is no value of {self.parameter}: give {wanted}s with commas, as in {known}.")
+        raise TuneError(
+            f"{text!r} is not a list of values of {self.parameter}: give {wanted}s with commas, such as {known}."
+        )
 
 
 # The values of the papers: HeadKV (appendix), CoKV (appendix E). The defaults are those of the methods, written out

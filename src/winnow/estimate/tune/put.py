@@ -9,10 +9,10 @@ from winnow.cache.replay import words_in
 from winnow.composition.method import Method
 from winnow.estimate.tune.questions import PutDocument
 from winnow.estimate.tune.settings import BATCH_SIZE
-from winnow.evaluate.batch import Row, decode_rows
+from winnow.evaluate.batch import AnswerStart, decode_rows
 from winnow.evaluate.decoding import stop_tokens
 from winnow.evaluate.example_prompts import example_tokens
-from winnow.evaluate.shared import dense_prompts
+from winnow.evaluate.shared import DenseReader
 from winnow.tasks.put import judged_by
 
 if TYPE_CHECKING:
@@ -27,12 +27,13 @@ def put_answers(
     Raises MetricError where the task's metric cannot be had.
     """
     judge, template = judged_by(page.judging), page.judging.chat_template
+    reader = DenseReader(model, methods, words=words_in(tokenizer, template))
     asked = [put.example(page.text, question.text) for put, question in zip(page.puts, page.questions, strict=True)]
     for first in range(0, len(asked), BATCH_SIZE):
         prompts = [example_tokens(tokenizer, each, template) for each in asked[first : first + BATCH_SIZE]]
-        dense = dense_prompts(model, prompts, methods, words=words_in(tokenizer, template))
+        dense = reader.read_all(prompts)
         for method in methods:
-            rows = [Row(each.compress(method).cache, each.logits) for each in dense]
+            rows = [AnswerStart(each.compress(method).cache, each.logits) for each in dense]
             answers = decode_rows(model, rows, page.judging.max_new_tokens, stop_tokens(model))
             for question, answer in zip(page.questions[first:], answers, strict=False):
                 text = str(tokenizer.decode(answer.tokens, skip_special_tokens=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,10 +67,10 @@ def generated(documents: int = DOCUMENTS, seed: int = 0, tokens: int = DOCUMENT_
     Raises TuneError for a number of documents or a seed whose documents would meet those of another.
     """
     if not 1 <= documents <= _SEEDS_APART:
-        raise TuneError(f"{documents} generated documents cannot be had: take 1 to {_SEEDS_APART:,}.")
+        raise TuneError(f"{documents} documents cannot be generated: give 1 to {_SEEDS_APART:,}.")
     most = (TEST_SEED - VALIDATION_SEED) // _SEEDS_APART - 1
     if not 0 <= seed <= most:
-        raise TuneError(f"Generated questions have seeds from 0 to {most}, not {seed}.")
+        raise TuneError(f"The seed of generated questions must be from 0 to {most}, not {seed}.")
     validation, test = (
         tuple(
             generate_document(first + _SEEDS_APART * seed + index, tokens, QUESTIONS_PER_KIND)
@@ -105,14 +105,27 @@ def put_pages_of(asked: Iterable[tuple[str, str, Expected, Put, str]]) -> Pages:
     return tuple(pages)
 
 
-def divided_by_task(pages: Pages, share: float, seed: int, documents: int | None = None) -> QuestionSplit:
-    """As `divided`, each task of a benchmark by itself; all validation parts are one, and all tests."""
-    tasks: dict[str, list[Document]] = {}
-    for page in pages:
-        tasks.setdefault(_task_of(page), []).append(page)
-    parts = [divided(found, share, seed, documents) for found in tasks.values()]
-    validation, test = ([page for part in parts for page in part[index]] for index in range(2))
-    return QuestionSplit(tuple(validation), tuple(test))
+def divided(pages: Sequence[Document], share: float, seed: int, documents: int | None = None) -> QuestionSplit:
+    """A share of every task's documents for validation, the others for the test, after a shuffle that the seed decides.
+
+    A document of several tasks is in one part for all of them. So tasks of few documents are divided first, and of each
+    that follows, documents that have no part yet make up for those that have one, as far as there are enough.
+
+    documents: take no more than so many of a task. Raises TuneError where the share of a task leaves a part empty.
+    """
+    if not pages:
+        raise TuneError("There are no questions to choose a value by: give at least two documents.")
+    tasks = [_taken(found, seed, documents) for found in _grouped(pages, _task_of).values()]
+    validated: dict[str, bool] = {}
+    for task in sorted(tasks, key=len):
+        wanted = _validation_documents(share, len(task)) - sum(validated.get(document, False) for document in task)
+        unplaced = [document for document in task if document not in validated]
+        validated |= {document: index < wanted for index, document in enumerate(unplaced)}
+    parts: dict[bool, list[Document]] = {True: [], False: []}
+    for task in tasks:
+        for document, found in task.items():
+            parts[validated[document]] += found
+    return QuestionSplit(tuple(parts[True]), tuple(parts[False]))
 
 
 def _task_of(page: Document) -> str:
@@ -123,30 +136,31 @@ def _document_of(page: Document) -> str:
     return page.document or page.text if isinstance(page, PutDocument) else page.text
 
 
-def divided(pages: Sequence[Document], share: float, seed: int, documents: int | None = None) -> QuestionSplit:
-    """A share of the documents for validation, the others for the test, after a shuffle that the seed decides.
-
-    documents: take no more than so many. Raises TuneError where a part would be empty.
-    """
-    if not pages:
-        raise TuneError("There are no questions, so nothing tells one value from another: give at least two documents.")
-    by_document: dict[str, list[Document]] = {}
+def _grouped(pages: Iterable[Document], name: Callable[[Document], str]) -> dict[str, list[Document]]:
+    """Pages by what each is named, in order of appearance."""
+    found: dict[str, list[Document]] = {}
     for page in pages:
-        by_document.setdefault(_document_of(page), []).append(page)
-    shuffled = list(by_document.values())
+        found.setdefault(name(page), []).append(page)
+    return found
+
+
+def _taken(pages: Iterable[Document], seed: int, documents: int | None) -> dict[str, list[Document]]:
+    """The pages of a task's documents in the order of the shuffle, of so many at most."""
+    shuffled = list(_grouped(pages, _document_of).items())
     random.Random(f"tune-{seed}").shuffle(shuffled)
-    shuffled = shuffled[:documents]
-    first = round(share * len(shuffled))
-    if not 0 < first < len(shuffled):
-        lacking = "validation" if first == 0 else "test"
+    return dict(shuffled[:documents])
+
+
+def _validation_documents(share: float, documents: int) -> int:
+    """The number of a task's documents that are for validation. Raises TuneError where that leaves a part empty."""
+    validation = round(share * documents)
+    if not 0 < validation < documents:
+        lacking = "validation" if validation == 0 else "test"
         raise TuneError(
-            f"A share of {share:g} of {len(shuffled)} document{'s' if len(shuffled) > 1 else ''} leaves none for the "
+            f"A share of {share:g} of {documents} document{'s' if documents > 1 else ''} leaves none for the "
             f"{lacking} (questions about one document stay together): give more documents, or another --split."
         )
-    validation, test = (
-        tuple(page for pages in part for page in pages) for part in (shuffled[:first], shuffled[first:])
-    )
-    return QuestionSplit(validation, test)
+    return validation
 
 
 def _plain(pages: Pages) -> list[list[object]]:

@@ -59,7 +59,7 @@ def expected_batches(plan: Sampled, share: float, samples: int, halves: Halves =
     """
     covering = covering_batches(plan, _LEAST, 1, _MOST_BATCHES, halves)
     if covering is None:
-        raise VerifyError("Coalitions of these sizes hardly ever have every head: they cannot be drawn again.")
+        raise VerifyError("Coalitions of these sizes hardly ever include every head, so they cannot be drawn again.")
     return max(covering, plan.batches(max(1, round(share * samples))))
 
 

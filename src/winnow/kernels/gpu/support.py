@@ -45,7 +45,7 @@ def _has_triton() -> bool:
     if find_spec("triton") is None:
         problem, remedy = "is not installed", "Install it: pip install triton."
     elif Version(_triton_version()) < Version(OLDEST):
-        problem, remedy = f"{_triton_version()} is too old", f"Take torch 2.8 or newer, which brings {OLDEST} along."
+        problem, remedy = f"{_triton_version()} is too old", f"Install torch 2.8 or newer, which includes {OLDEST}."
     else:
         return True
     warnings.warn(

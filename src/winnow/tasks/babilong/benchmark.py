@@ -97,7 +97,7 @@ def _mixed(facts: list[str], shares: list[float], sentences: list[str]) -> list[
 
 BABILONG = Benchmark(
     name="babilong",
-    summary="facts about people and things among other text, and questions that join them: bAbI's first five tasks",
+    summary="facts about people and things inside other text, and questions that combine them: bAbI's first five tasks",
     source="Kuratov et al. 2024 (arXiv 2406.10149), github.com/booydar/babilong; Weston et al. 2015 (arXiv 1502.05698)",
     tasks=TASKS,
     load=load,

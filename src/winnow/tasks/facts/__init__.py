@@ -55,16 +55,17 @@ def _document(seed: int, length: int, count_tokens: Callable[[str], int]) -> Doc
     words = largest_fitting(size, length, _WORDS)
     if words is None:
         raise BenchmarkError(
-            f"Six facts and their prose do not fit into {length} tokens; {size(_WORDS.fewest)} do for this model."
+            f"Six facts and their prose do not fit into {length} tokens; with this model they need at least "
+            f"{size(_WORDS.fewest)}."
         )
     return fact_document(seed, words)
 
 
 FACTS = Benchmark(
     name="facts",
-    summary="six facts of six kinds in generated English prose, a question about each",
+    summary="six facts of six kinds in generated English prose, with a question about each",
     source="Winnow",
-    tasks={"facts": "what a text says once, asked for in a few words"},
+    tasks={"facts": "something that the text says once, answered in a few words"},
     load=load,
     lengths=LENGTHS,
 )

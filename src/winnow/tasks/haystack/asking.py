@@ -18,5 +18,5 @@ def asked_lengths(request: Request, usual: tuple[int, ...]) -> tuple[int, ...]:
     lengths = tuple(dict.fromkeys(request.lengths or usual))
     for length in lengths:
         if length < 0:
-            raise BenchmarkError(f"A prompt has no {length} tokens; give a positive number.")
+            raise BenchmarkError(f"A prompt cannot have {length} tokens; give a positive number.")
     return lengths

@@ -48,7 +48,7 @@ def background(data: Path | None, seed: int) -> Background:
     data: a folder, or one file. Raises BenchmarkError for a folder that is not there and for texts without a sentence.
     """
     if data is not None and not data.exists():
-        raise BenchmarkError(f"There is no folder {data}; give the one with the texts, or none at all.")
+        raise BenchmarkError(f"There is no folder {data}; give one with texts, or leave it out.")
     texts = [] if data is None else [data] if data.suffix == ".txt" else sorted(data.glob("*.txt"))
     own = None if data is None else data if data.is_file() and data.suffix == ".json" else data / ESSAYS
     if own is not None and own.is_file():

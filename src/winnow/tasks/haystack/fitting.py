@@ -38,7 +38,7 @@ def longest_example(write: Write, pieces: Pieces, request: Request, length: int,
     count = largest_fitting(size, length, pieces)
     if count is None:
         raise TooLongError(
-            f"A prompt with its answer takes {size(pieces.fewest):,} tokens at least, not {length:,}: "
+            f"A prompt with its answer takes at least {size(pieces.fewest):,} tokens, not {length:,}: "
             "ask for longer prompts."
         )
     return write(count)

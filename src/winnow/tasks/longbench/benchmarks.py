@@ -85,14 +85,14 @@ LONGBENCH = _benchmark(
 
 LONGBENCH_E = _benchmark(
     "longbench-e",
-    "13 tasks of LongBench with as many examples of each range of lengths",
+    "13 tasks of LongBench, with equally many examples in each range of lengths",
     [f"{name}_e" for name in WITH_LENGTHS],
     ending="_e",
 )
 
 LONGBENCH_KVPRESS = _benchmark(
     "longbench-kvpress",
-    "LongBench as kvpress and SPARK put it: answers begun behind the chat template, 20 more tokens",
+    "LongBench as in kvpress and SPARK: answers begun after the chat template, 20 more tokens",
     list(TASKS),
     form=kvpress,
     more_tokens=_KVPRESS_ROOM,

@@ -120,7 +120,7 @@ def _example(definition: Definition, each: Asked) -> Example:
 
 LOOGLE = Benchmark(
     name="loogle",
-    summary="questions on documents of more than 24k tokens, and their summaries",
+    summary="questions about documents of more than 24k tokens, and summaries of these",
     source=_SOURCE,
     tasks={name: definition.summary for name, definition in TASKS.items()},
     load=partial(_load, benchmark="loogle", definitions=TASKS, data=DATA, read=_read, most=None),
@@ -129,7 +129,7 @@ LOOGLE = Benchmark(
 
 LOOGLE_HEADKV = Benchmark(
     name="loogle-headkv",
-    summary="LooGLE's long-dependency questions as four tasks, as HeadKV and ApertureKV have them",
+    summary="LooGLE's long-dependency questions as four tasks, as in HeadKV and ApertureKV",
     source=f"{_SOURCE}; Fu et al. 2024, arXiv 2410.19258",
     tasks={name: definition.summary for name, definition in HEADKV_TASKS.items()},
     load=partial(

@@ -18,7 +18,7 @@ _MARK = "####"
 _JUDGING = Judging("final_number", max_new_tokens=512)
 
 TASKS = {
-    "gsm8k": Definition("problems of grade schools, with the wish to reason step by step", REASONING),
+    "gsm8k": Definition("grade-school problems, with an instruction to reason step by step", REASONING),
     "gsm8k_5shot": Definition("the same after five worked examples", FIVE_EXAMPLES),
     "gsm8k_8shot": Definition("the same after eight worked examples", EIGHT_EXAMPLES),
 }
@@ -88,7 +88,7 @@ def _from(request: Request, path: Path) -> Request:
 
 GSM8K = Benchmark(
     name="gsm8k",
-    summary="problems of grade schools, answered step by step",
+    summary="grade-school mathematics problems, answered step by step",
     source="Cobbe et al. 2021, arXiv 2110.14168",
     tasks={name: definition.summary for name, definition in TASKS.items()},
     load=_load,

@@ -18,7 +18,7 @@ _HUB = OnHub("HuggingFaceH4/MATH-500", ("test.jsonl",))
 _JUDGING = Judging("math_answer", max_new_tokens=1024)
 
 TASKS = {
-    "math": Definition("problems of competitions, with the wish to reason step by step", REASONING),
+    "math": Definition("competition problems, with an instruction to reason step by step", REASONING),
     "math_4shot": Definition("the same after four worked examples", FOUR_EXAMPLES),
 }
 
@@ -65,7 +65,7 @@ def _level(found: str | int) -> int | str:
 
 MATH = Benchmark(
     name="math",
-    summary="problems of competitions, answered step by step",
+    summary="competition mathematics problems, answered step by step",
     source="Hendrycks et al. 2021, arXiv 2103.03874",
     tasks={name: definition.summary for name, definition in TASKS.items()},
     load=_load,

@@ -100,7 +100,7 @@ def hidden(needles: tuple[str, ...], depth: int, sentences: list[str]) -> str:
 
 NIAH = Benchmark(
     name="niah",
-    summary="needles in a haystack by length and depth: one, three, or a reasoning pair",
+    summary="needles in a haystack, by length and depth: one, three, or a pair to reason about",
     source="Kamradt 2023 (github.com/gkamradt/LLMTest_NeedleInAHaystack); Fu et al. 2024 (arXiv 2410.19258), figure 9",
     tasks=TASKS,
     load=load,

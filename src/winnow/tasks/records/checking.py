@@ -31,4 +31,4 @@ def with_unique(found: Sequence[Record], key: Callable[[Record], Any], what: str
     for record in found:
         before = places.setdefault(key(record), record.place)
         if before != record.place:
-            raise BenchmarkError(f"{record.place}: the same {what} as in {before}: {key(record)}.")
+            raise BenchmarkError(f"{record.place}: it has the same {what} as {before}: {key(record)}.")

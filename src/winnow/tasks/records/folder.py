@@ -43,7 +43,7 @@ class Folder(NamedTuple):
             named = [path for path in self.files if path.endswith(suffix) and _is_named(path, name)]
             if len({PurePosixPath(path).parent for path in named}) > 1:
                 raise BenchmarkError(
-                    f"{self.path} has {name} more than once: {', '.join(named)}. Give the folder of one."
+                    f"{self.path} has {name} more than once: {', '.join(named)}. Give a folder with one of them."
                 )
             if named:
                 return self._whole(named)
@@ -151,5 +151,5 @@ def _read_member(path: Path, name: str) -> bytes:
 
 def _limited(content: bytes, origin: str) -> bytes:
     if len(content) > LARGEST_TEXT:
-        raise BenchmarkError(f"{origin} has more than {LARGEST_TEXT >> 30} GiB, which is no file of a benchmark.")
+        raise BenchmarkError(f"{origin} has more than {LARGEST_TEXT >> 30} GiB, too much for a benchmark's file.")
     return content

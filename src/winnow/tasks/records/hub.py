@@ -28,6 +28,6 @@ def download(source: OnHub, benchmark: str, content: str) -> Path:
     except (OSError, ValueError) as problem:
         reason = str(problem).strip().split("\n", maxsplit=1)[0] or type(problem).__name__
         raise BenchmarkError(
-            f"Cannot fetch {source.repository} for {benchmark} from the hub ({reason}). Fetch it where there is a net, "
-            f"and give --data with {content}."
+            f"Cannot download {source.repository} for {benchmark} from the hub ({reason}). Download it on a machine "
+            f"with internet access, and give --data with {content}."
         ) from None

@@ -69,5 +69,5 @@ def _parquet(content: bytes, origin: str) -> list[Record]:
         rows = parquet.read_table(io.BytesIO(content)).to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as problem:
         reason = str(problem).split("\n", maxsplit=1)[0]
-        raise BenchmarkError(f"{origin} is no Parquet file that can be read ({reason}).") from None
+        raise BenchmarkError(f"{origin} is not a readable Parquet file ({reason}).") from None
     return [Record(f"{origin}, row {number}", fields) for number, fields in enumerate(rows, start=1)]

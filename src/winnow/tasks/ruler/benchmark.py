@@ -36,10 +36,10 @@ NEEDLE_TASKS = {
 COLLECTIONS = {"qa_1": "squad", "qa_2": "hotpotqa"}
 
 TASKS = {
-    "niah_single_1": "a number by its word, in repeated lines",
-    "niah_single_2": "a number by its word, in essays",
-    "niah_single_3": "a UUID by its word, in essays",
-    "niah_multikey_1": "one of four numbers by its word, in essays",
+    "niah_single_1": "find a word's number, in repeated lines",
+    "niah_single_2": "find a word's number, in essays",
+    "niah_single_3": "find a word's UUID, in essays",
+    "niah_multikey_1": "find one word's number among four, in essays",
     "niah_multikey_2": "a number by its word, among other such needles alone",
     "niah_multikey_3": "a UUID by a UUID, among other such needles alone",
     "niah_multivalue": "all four numbers of a word, in essays",
@@ -83,7 +83,9 @@ def _examples(name: str, source: Source, request: Request) -> Iterator[Example]:
     for length in asked_lengths(request, LENGTHS):
         found = list(islice(_fitting(name, source, request, length), wanted))
         if not found:
-            raise BenchmarkError(f"No question of RULER's {name} has its documents in {length:,} tokens: ask for more.")
+            raise BenchmarkError(
+                f"No question of RULER's {name} fits into {length:,} tokens with its documents: ask for longer prompts."
+            )
         yield from found
 
 
@@ -124,7 +126,7 @@ def _questions(collection: Collection) -> Source:
 
 RULER = Benchmark(
     name="ruler",
-    summary="13 generated tasks of any length: needles, variables, words, questions about documents",
+    summary="13 generated tasks of any length: needles, variables, words and questions about documents",
     source="Hsieh et al. 2024 (arXiv 2404.06654), github.com/NVIDIA/RULER",
     tasks=TASKS,
     load=load,

@@ -27,7 +27,7 @@ def _load(request: Request) -> list[Task]:
         asked = [(record, _checked(record)) for record in records(folder, files[name])]
         continued = asked[0][1].continued
         if other := next((record for record, each in asked if each.continued != continued), None):
-            raise BenchmarkError(f"{other.place}: questions and texts to be continued need files of their own.")
+            raise BenchmarkError(f"{other.place}: questions and texts to continue must be in separate files.")
         examples = [_example(str(number), each) for number, (_, each) in enumerate(asked, start=1)]
         # Who is asked to go on with a text gets no other words than the text.
         judging = Judging("choice", _longest(examples, request.count_tokens), chat_template=not continued)
@@ -40,7 +40,7 @@ def _checked(record: Record) -> Question:
     # Of listed ones the model says the letter; MMLU has some that are there twice.
     told_apart = found.listed or len(set(found.choices)) == len(found.choices)
     if len(found.choices) < 2 or not told_apart:
-        raise BenchmarkError(f"{record.place}: there must be two choices at least, each of them once.")
+        raise BenchmarkError(f"{record.place}: there must be at least two choices, all different.")
     if not all(choice.strip() for choice in found.choices):
         raise BenchmarkError(f"{record.place}: a choice is empty.")
     if found.listed and len(found.choices) > len(_LETTERS):
@@ -78,7 +78,7 @@ def _longest(examples: Sequence[Example], count_tokens: Callable[[str], int]) ->
 
 CHOICE = Benchmark(
     name="choice",
-    summary="multiple choice by log-likelihood, from files of one's own or of known data sets",
+    summary="multiple choice by log-likelihood, from your own files or known data sets",
     source="prompts spaced as in lm-evaluation-harness",
     tasks={"NAME": "a file NAME.jsonl or NAME.parquet; every file of a folder is a task"},
     load=_load,

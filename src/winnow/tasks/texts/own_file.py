@@ -64,7 +64,7 @@ def _task(name: str, found: list[_Read], request: Request) -> Task:
     for number, each in enumerate(found, start=1):
         example = _example(number, each.line)
         if example.name in examples:
-            raise BenchmarkError(f"{each.record.place}: an earlier line has the name {example.name!r}, too.")
+            raise BenchmarkError(f"{each.record.place}: an earlier line also has the name {example.name!r}.")
         examples[example.name] = example
     drawn = sampled(list(examples.values()), request.examples, request.seed)
     return Task("file", name, _with_room(found[0].judging, list(examples.values()), request), drawn)
@@ -87,7 +87,7 @@ def _read(record: Record, request: Request) -> _Read:
     if fault := _fault(line, metric):
         raise BenchmarkError(f"{record.place}: {fault}")
     if metric == "fidelity" and min(map(request.count_tokens, _answers(line))) < 2:
-        raise BenchmarkError(f"{record.place}: fidelity needs answers of two tokens at least.")
+        raise BenchmarkError(f"{record.place}: fidelity needs answers of at least two tokens.")
     most = line.max_new_tokens or DEFAULT_NEW_TOKENS
     return _Read(record, line, Judging(metric, most, line.chat_template, line.first_line))
 
@@ -129,9 +129,9 @@ def _example(number: int, line: _Line) -> Example:
 
 FILE = Benchmark(
     name="file",
-    summary="examples of one's own: contexts, questions and right answers, judged by any metric",
+    summary="your own examples: contexts, questions and right answers, judged by any metric",
     source="Winnow",
-    tasks={"file": "lines that name no task; those that do are tasks of that name"},
+    tasks={"file": "lines without a task; a line that names a task belongs to that task"},
     load=_load,
     data=DATA,
 )

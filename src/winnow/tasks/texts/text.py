@@ -34,7 +34,7 @@ def _load(request: Request) -> list[Task]:
     lengths = request.lengths or LENGTHS
     wanted = DEFAULT_EXAMPLES if request.examples is None else request.examples
     if min(lengths) < 1:
-        raise BenchmarkError(f"text needs contexts of one token at least, not {min(lengths)}.")
+        raise BenchmarkError(f"text needs contexts of at least one token, not {min(lengths)}.")
     examples = [example for length in lengths for example in _examples(request, length, wanted)]
     return [Task("text", "text", Judging("fidelity", CONTINUATION, chat_template=False), tuple(examples))]
 
@@ -92,7 +92,7 @@ def _long_enough(
     if not long:
         name, text = max(documents, key=lambda document: len(document.text))
         raise BenchmarkError(
-            f"{name} has {count_tokens(text)} tokens, and {tokens} are needed: give a longer text or smaller --lengths."
+            f"{name} has {count_tokens(text)} tokens, but {tokens} are needed: give a longer text or smaller --lengths."
         )
     return long
 
@@ -111,7 +111,7 @@ def _places(documents: Sequence[tuple[_Document, int]], wanted: int) -> Iterator
 
 TEXT = Benchmark(
     name="text",
-    summary="fidelity on any text: likelihood, divergence from the full cache and agreement with it",
+    summary="fidelity on any text: likelihood, divergence from the full cache, and agreement with it",
     source="Winnow",
     tasks={"text": _SUMMARY},
     load=_load,

@@ -14,10 +14,10 @@ from winnow.commands.options.values import result_file
 
 @dataclass(frozen=True, kw_only=True)
 class CentersOptions(ModelOptions):
-    """Measure where the queries of every head lie, for triattention(centers=FILE)."""
+    """Measure the mean query of every head, for triattention(centers=FILE)."""
 
     document: Annotated[str, typer.Argument(metavar="DOC", help="Any coherent text; - for standard input.")]
-    tokens: Annotated[int, typer.Option(min=5, help="Tokens of the text that are read at most.")] = 8192
+    tokens: Annotated[int, typer.Option(min=5, help="Maximum number of tokens of the text to read.")] = 8192
     out: Annotated[
         Path, typer.Option("--out", "-o", parser=result_file, metavar="FILE", help="The .safetensors file to write.")
     ]

@@ -27,11 +27,11 @@ MOST_SAMPLES = 1024
 
 CountedHalves = Annotated[
     Literal["both", "first"],
-    typer.Option(help="Samples of both parts of a split, or of the first alone as in the paper's Algorithm 1."),
+    typer.Option(help="Count both parts of a split as samples, or only the first, as in the paper's Algorithm 1."),
 ]
 KeepMissed = Annotated[
     bool,
-    typer.Option("--keep-missed", help="Do not leave out examples that are answered wrong with the whole cache."),
+    typer.Option("--keep-missed", help="Keep examples that are answered wrong with the full cache."),
 ]
 
 
@@ -39,7 +39,7 @@ KeepMissed = Annotated[
 class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions, ExecutorOptions):
     """Score every KV head by what it adds to coalitions of heads that answer questions together (CoKV).
 
-    Evaluated coalitions are kept in a journal; the same command goes on where an interrupted one ended.
+    Finished evaluations are kept in a journal. To resume an interrupted command, repeat it.
     """
 
     examples: Annotated[
@@ -53,37 +53,44 @@ class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions
     ] = None
     metric: MetricName = DEFAULT_METRIC
     questions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many generated questions.", show_default=str(QUESTIONS))
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of generated questions.", show_default=str(QUESTIONS)),
     ] = None
     sizes: Annotated[
         str,
-        typer.Option(help="Coalition sizes: numbers or parts of n, as in n/8,n/4,3n/8,n/2 (which is called eighths)."),
+        typer.Option(help="Coalition sizes: numbers, or fractions of the n heads; eighths is n/8,n/4,3n/8,n/2."),
     ] = "n/2"
     samples: Annotated[
         int | None,
-        typer.Option(min=1, help="Random splits of the heads in two, at most.", show_default=str(MOST_SAMPLES)),
+        typer.Option(
+            min=1, help="Maximum number of random splits of the heads in two.", show_default=str(MOST_SAMPLES)
+        ),
     ] = None
     overlap: Annotated[
         float | None,
         typer.Option(
             help="Stop when two independent halves of the samples share this much of their top 50%.",
-            show_default="2/3, or never where --samples is given",
+            show_default="2/3; with --samples, never",
         ),
     ] = None
     epsilon: Annotated[
         float | None,
-        typer.Option(metavar="E", help="In place of --samples: as many as keep scores within E, by Theorem 2."),
+        typer.Option(
+            metavar="E", help="Instead of --samples: take as many as keep scores within E, by the paper's Theorem 2."
+        ),
     ] = None
-    delta: Annotated[float, typer.Option(metavar="D", help="Share of scores that may be further off.")] = DELTA
+    delta: Annotated[
+        float, typer.Option(metavar="D", help="With --epsilon: share of scores that may be further off than E.")
+    ] = DELTA
     halves: CountedHalves = "both"
     balanced: Annotated[
         bool,
-        typer.Option("--balanced", help="Draw splits of n/2 in balanced blocks of n - 1: fewer samples do."),
+        typer.Option("--balanced", help="Draw splits of n/2 in balanced blocks of n - 1: fewer samples are needed."),
     ] = False
-    seed: Annotated[int, typer.Option(parser=seed_number, metavar="N", help="Chooses the splits.")] = 0
-    window: Annotated[int, typer.Option(min=0, help="Last prompt tokens that a head outside a coalition keeps.")] = (
-        WINDOW
-    )
+    seed: Annotated[int, typer.Option(parser=seed_number, metavar="N", help="Seed of the splits.")] = 0
+    window: Annotated[
+        int, typer.Option(min=0, help="Number of last prompt tokens that a head outside a coalition keeps.")
+    ] = WINDOW
     max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
     keep_missed: KeepMissed = False
     prompt_memory: Annotated[
@@ -91,9 +98,9 @@ class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions
         typer.Option(
             parser=byte_count,
             metavar="SIZE",
-            help="Prompts that stay in the memory of every worker: 8GiB. Others are kept on disk, or read again.",
-            show_default="half of what is free, divided among the workers",
+            help="Memory of every worker for prompts: 8GiB. Prompts beyond it are kept on disk, or read again.",
+            show_default="half of the free memory, divided among the workers",
         ),
     ] = None
-    batch: Annotated[int, typer.Option(min=1, help="Pairs of coalitions decoded side by side.")] = PAIRS
+    batch: Annotated[int, typer.Option(min=1, help="Number of pairs of coalitions to decode side by side.")] = PAIRS
     journal: JournalPath = None

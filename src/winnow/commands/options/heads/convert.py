@@ -24,7 +24,7 @@ class ConvertOptions(TablesOptions):
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", parser=plain_text, metavar="TEXT", help="Name of the model, in place of the one found."
+            "--model", parser=plain_text, metavar="TEXT", help="Name of the model, instead of the one in the table."
         ),
     ] = None
     license: Annotated[

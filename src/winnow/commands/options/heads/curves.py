@@ -17,14 +17,14 @@ QUESTIONS, LENGTH, MAX_NEW_TOKENS = 24, 1024, 16
 
 @dataclass(frozen=True, kw_only=True)
 class CurvesOptions(ModelOptions, PromptOptions):
-    """Measure what every further slot of a head is worth to what follows a text: budget curves for lukv.
+    """Measure budget curves for lukv: what every further slot of a head is worth to what follows a text.
 
-    Finished questions are kept in a journal; the same command goes on where an interrupted one ended.
+    Finished questions are kept in a journal. To resume an interrupted command, repeat it.
     """
 
     out: Annotated[Path, typer.Option(parser=result_file, metavar="FILE", help="The .safetensors file to write.")]
     method: Annotated[
-        str, typer.Option(help="Method whose scores rank tokens, as it will be used: 'expectedattention'.")
+        str, typer.Option(help="Method that ranks tokens, the one to use the curves with: 'expectedattention'.")
     ] = "snapkv"
     examples: Annotated[
         str | None,
@@ -36,20 +36,23 @@ class CurvesOptions(ModelOptions, PromptOptions):
         ),
     ] = None
     questions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many generated questions.", show_default=str(QUESTIONS))
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of generated questions.", show_default=str(QUESTIONS)),
     ] = None
     length: Annotated[
         int | None,
-        typer.Option(min=256, metavar="N", help="Tokens of generated prompts.", show_default=str(LENGTH)),
+        typer.Option(min=256, metavar="N", help="Length of generated prompts, in tokens.", show_default=str(LENGTH)),
     ] = None
     across: Annotated[
         Literal["model", "layer"],
-        typer.Option(help="Heads that share slots: all of the model, or those of a layer, with equal layers."),
+        typer.Option(help="Heads that share slots: all of the model, or those of each layer, with equal layers."),
     ] = "model"
-    seed: Annotated[int, typer.Option(min=0, help="Chooses generated texts and questions.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of generated texts and questions.")] = 0
     max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
-    license: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="License, for the file.")] = ""
-    notes: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="Notes for the file.")] = ""
+    license: Annotated[
+        str, typer.Option(parser=plain_text, metavar="TEXT", help="License of the curves, stored in the file.")
+    ] = ""
+    notes: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="Notes, stored in the file.")] = ""
     journal: JournalPath = None
     force: Force = False
     plugins: Plugins = None

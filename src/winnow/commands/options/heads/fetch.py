@@ -14,12 +14,12 @@ from winnow.commands.options.values import result_file
 
 @dataclass(frozen=True, kw_only=True)
 class FetchOptions:
-    """Fetch the published head scores of a model and write them in Winnow's own format, per KV head."""
+    """Download the published head scores of a model and write them in Winnow's own format, per KV head."""
 
     model: Annotated[str, typer.Argument(help="Name of the model: meta-llama/Meta-Llama-3-8B-Instruct.")]
     kind: Annotated[
         Literal["headkv-r", "headkv-r2", "duoattention", "cokv"],
-        typer.Argument(help="The method whose scores they are."),
+        typer.Argument(help="Method whose scores to download."),
     ]
     out: Annotated[
         Path | None,

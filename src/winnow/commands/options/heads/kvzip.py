@@ -14,9 +14,9 @@ TOKENS = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class KVzipOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions):
-    """Score every KV head by what it attends to while the model repeats a text: about a minute.
+    """Score every KV head by what it attends to while the model repeats a text, in about a minute.
 
-    Nothing is written before it is done.
+    Nothing is written before the end.
     """
 
     texts: Annotated[
@@ -24,17 +24,17 @@ class KVzipOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOption
         typer.Option(
             "--text",
             metavar="FILE",
-            help="Text to repeat; may be repeated for several, of which the highest score counts. A generated one "
-            "without it.",
+            help="Text to repeat; without one, a generated text. May be given several times: of a head's scores, the "
+            "highest counts.",
         ),
     ] = None
     tokens: Annotated[
         int,
         typer.Option(
-            min=16, metavar="N", help="Tokens of each prompt at most; fewer where the model cannot read them twice."
+            min=16, metavar="N", help="Maximum tokens of each prompt; fewer if the model cannot read them twice."
         ),
     ] = TOKENS
     plus: Annotated[bool, typer.Option("--plus", help="KVzip+: weigh attention by what values do to the output.")] = (
         False
     )
-    seed: Annotated[int, typer.Option(help="Chooses the text where it is generated.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of the generated text.")] = 0

@@ -15,7 +15,7 @@ from winnow.commands.options.shared import ScoresFileOptions
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(ScoresFileOptions):
-    """Put together what the shards of winnow heads cokv or needle did, and write the table of scores."""
+    """Merge the journals of all shards of winnow heads cokv or needle, and write the table of scores."""
 
     journals: Annotated[list[Path], typer.Argument(help="Journals of all shards of one command.")]
     per: PerHead = "kv"

@@ -12,7 +12,7 @@ def seed_number(value: str | int) -> int:
     try:
         number = int(value)
     except ValueError:
-        raise typer.BadParameter(f"{value!r} is no whole number.") from None
+        raise typer.BadParameter(f"{value!r} is not a whole number.") from None
     if not is_seed(number):
-        raise typer.BadParameter(f"{number} has more than 64 bits; give one nearer to 0.")
+        raise typer.BadParameter(f"{number} has more than 64 bits; give a smaller number.")
     return number

@@ -15,11 +15,11 @@ from winnow.commands.options.values import result_file
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(TablesOptions):
-    """Say what is in tables of head scores, and whether two or more of them agree."""
+    """Show what is in tables of head scores, and whether several of them agree."""
 
     picture: Annotated[
-        Path | None, typer.Option("--picture", parser=result_file, metavar="PNG", help="Draw the tables into this PNG.")
+        Path | None, typer.Option("--picture", parser=result_file, metavar="PNG", help="Draw the tables as a PNG.")
     ] = None
     force: Force = False
     draw_map: Annotated[bool, typer.Option("--map/--no-map", help="Draw each table in the terminal.")] = True
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False

@@ -14,21 +14,22 @@ class TablesOptions:
     """Tables of head scores, and how published ones are read."""
 
     files: Annotated[
-        list[Path], typer.Argument(help="Tables: Winnow's own, or as HeadKV, CoKV or DuoAttention publish.")
+        list[Path],
+        typer.Argument(help="Tables of head scores: Winnow's own, or as published by HeadKV, CoKV or DuoAttention."),
     ]
     kv_heads: Annotated[
         int | None,
         typer.Option(
             "--kv-heads",
             min=1,
-            help="Average query heads to so many KV heads per layer; or those of a CoKV file that does not say it.",
+            help="KV heads per layer, to average query heads to, or where a CoKV file does not say how many.",
         ),
     ] = None
     kind: Annotated[
         Literal["r", "er", "r2"] | None,
-        typer.Option("--kind", help="What a HeadKV table is, if its name does not say."),
+        typer.Option("--kind", help="Kind of a HeadKV table, if its file name does not say."),
     ] = None
     halves: Annotated[
         Literal["both", "first"],
-        typer.Option("--halves", help="Of CoKV's samples; the published code takes the first."),
+        typer.Option("--halves", help="Halves of CoKV's samples to use; the published code uses the first."),
     ] = "both"
