@@ -122,7 +122,7 @@ def test_slots_that_are_larger_than_expected_do_not_make_the_named_bytes_too_few
 
 
 def test_no_head_is_left_without_a_slot() -> None:
-    """Where a method always keeps nothing, one slot per head is the least, or the budget is refused."""
+    """One slot per head is the least where a method always keeps nothing; what cannot hold that is refused."""
     model = build("llama")
     model.set_attn_implementation("winnow")
 

@@ -131,6 +131,51 @@ def test_a_stream_says_the_same(address, client):
     assert len(events(client.post(address, json={**asked, "stream": True}))) == len(pieces)
 
 
+@pytest.mark.parametrize("address", [CHAT, COMPLETION])
+@pytest.mark.parametrize("more", [{}, {"temperature": 1.5, "seed": 1}], ids=["greedy", "drawn"])
+def test_two_answers_to_one_prompt(more, address, client):
+    asked = {**(ASKED if address == CHAT else TEXT), **more}
+    seeds = [{"seed": more["seed"] + number} if more else {} for number in range(2)]
+    alone = [client.post(address, json={**asked, **seed}).json() for seed in seeds]
+    body = client.post(address, json={**asked, "n": 2}).json()
+    assert [choice["index"] for choice in body["choices"]] == [0, 1]
+    for choice, other in zip(body["choices"], alone, strict=True):
+        assert choice == {**other["choices"][0], "index": choice["index"]}
+    usage, one = body["usage"], alone[0]["usage"]
+    assert usage["prompt_tokens"] == one["prompt_tokens"]
+    assert usage["completion_tokens"] == sum(each["usage"]["completion_tokens"] for each in alone)
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    # That of the largest row, with nothing of the others.
+    assert body["winnow"]["full_bytes"] == max(each["winnow"]["full_bytes"] for each in alone)
+    assert body["winnow"].keys() == alone[0]["winnow"].keys()
+
+
+@pytest.mark.parametrize("address", [CHAT, COMPLETION])
+def test_a_stream_of_two_answers(address, client):
+    asked = {**(ASKED if address == CHAT else TEXT), "n": 2, "temperature": 1.5, "seed": 1}
+    whole = client.post(address, json=asked).json()
+    *pieces, counted = events(
+        client.post(address, json={**asked, "stream": True, "stream_options": {"include_usage": True}})
+    )
+    choices = [piece["choices"][0] for piece in pieces]
+    assert [choice["index"] for choice in choices[:2]] == [0, 1]
+    for expected in whole["choices"]:
+        own = [choice for choice in choices if choice["index"] == expected["index"]]
+        assert [choice["finish_reason"] for choice in own] == [None] * (len(own) - 1) + [expected["finish_reason"]]
+        if address == CHAT:
+            assert own[0]["delta"] == {"role": "assistant", "content": ""}
+            text = "".join(choice["delta"].get("content", "") for choice in own)
+            assert text == expected["message"]["content"]
+        else:
+            assert "".join(choice["text"] for choice in own) == expected["text"]
+    assert len([piece for piece in pieces if "winnow" in piece]) == 2
+    assert len({piece["id"] for piece in pieces}) == 1
+    # Those of the first request are held now.
+    held = {"prompt_tokens_details": counted["usage"]["prompt_tokens_details"]}
+    assert counted["choices"] == []
+    assert counted["usage"] == {**whole["usage"], **held}
+
+
 def test_a_conversation_is_gone_on_with(client):
     answer = client.post(CHAT, json=ASKED).json()["choices"][0]["message"]
     more = [*ASKED["messages"], answer, {"role": "user", "content": DOCUMENT.questions[1].text}]
@@ -169,7 +214,10 @@ def test_addresses_that_are_not_served(client):
 
 
 def test_requests_that_are_refused(client):
-    assert problem(client.post(CHAT, json={**ASKED, "n": 2}), 400)["param"] == "n"
+    for address, asked in ((CHAT, ASKED), (COMPLETION, TEXT)):
+        for number in (3, 2**62):
+            error = problem(client.post(address, json={**asked, "n": number}), 400)
+            assert (error["param"], "--rows" in error["message"]) == ("n", True)
     error = problem(client.post(CHAT, json={**ASKED, "model": "x"}), 404)
     assert (error["param"], error["code"]) == ("model", "model_not_found")
     assert "owner/m, report" in error["message"]
@@ -246,6 +294,16 @@ def test_every_answer_is_told_of(site_of, caplog):
         assert client.post(COMPLETION, json=TEXT).status_code == 200
         assert len(events(client.post(COMPLETION, json={**TEXT, "stream": True}))) > 2
     assert "could not be told" in caplog.text
+
+
+def test_every_one_of_several_answers_is_told_of(site_of):
+    told = []
+    client = TestClient(site_of(lambda *all_of_it: told.append(all_of_it)))
+    (
+        client.post(COMPLETION, json={**TEXT, "n": 2}),
+        events(client.post(COMPLETION, json={**TEXT, "n": 2, "stream": True})),
+    )
+    assert [(finished.number, finished.tokens) for _, _, finished in told] == [(0, 6), (1, 6)] * 2
 
 
 def test_what_nobody_thought_of(client, monkeypatch, caplog):
@@ -406,6 +464,15 @@ def test_a_whole_answer_that_nobody_waits_for_is_not_said_to_its_end(one_row, so
     sent = asked_by(site, ENDLESS, lambda sent: one_row.counts()["answering"] > 0)
     assert sent[0]["status"] == 499
     idle(one_row, 5)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_of_several_answers_goes_away(stream, engine, source, beginnings, monkeypatch):
+    """All of them end."""
+    monkeypatch.setattr(module, "LISTENS", 0.02)
+    site = application(engine, source.tokenizer, beginnings, Settings())
+    asked_by(site, {**ENDLESS, "n": 2, "stream": stream}, lambda sent: engine.counts()["answering"] == 2)
+    idle(engine, 5)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -15,8 +15,8 @@ from winnow.commands.compress import document_start
 from winnow.evaluate.turns import Subject, Turn, conversation_text
 from winnow.models import open_model
 from winnow.serve.beginnings import prompt_of
+from winnow.serve.messages import Message
 from winnow.serve.refusals import Refused
-from winnow.serve.wanted import Message
 from winnow.tasks.prompt_style import PromptStyle
 
 TEMPLATE = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -528,6 +529,27 @@ def test_held_conversations_go_where_memory_ran_out(source, model, engine_of):
     assert idle(engine)["conversations_held"] == 0
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_nothing_keeps_a_cache_that_nobody_needs(rows, source, model, engine_of, monkeypatch):
+    """Not even until the next request: what is not held is free at once."""
+    caches, place = [], Engine._place
+
+    def noted(engine, reading, logits):
+        place(engine, reading, logits)
+        caches.extend(weakref.ref(each) for each in (reading.cache, engine._batches[0].cache))
+
+    monkeypatch.setattr(Engine, "_place", noted)
+    engine = engine_of(source, model, conversations=0)
+    asked = [told(engine, beginning(model), text_of(20, seed), most=20) for seed in range(rows)]
+    for each in asked:
+        each.wait()
+    until = time.monotonic() + 20
+    while any(cache() for cache in caches) and time.monotonic() < until:
+        time.sleep(0.005)
+    assert caches
+    assert not any(cache() for cache in caches)
+
+
 def test_held_conversations_are_bounded(source, model, engine_of):
     engine, start = engine_of(source, model, conversations=3), beginning(model)
     for seed in range(5):
@@ -749,3 +771,17 @@ def test_a_long_prompt_does_not_keep_the_server_from_stopping(source, model, eng
         for hook in hooks:
             hook.remove()
     assert len(model.model.layers) > 1 == len(passed)
+
+
+def test_an_answer_with_space_around_it_is_held_as_it_was_said(model, engine_of):
+    """A template writes what was told, without the space: another text, of other tokens."""
+    tokenizer = open_model(MODEL_PATH).tokenizer
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    real = tokenizer.decode
+    tokenizer.decode = lambda tokens, **options: f" {real(tokens, **options)}"
+    engine, start = engine_of(ModelSource("spaced", model.config, tokenizer), model), beginning(model)
+    asked = Told(start, prompt_of(tokenizer, start, wanted(text_of(20, 1))), 4)
+    engine.ask(asked.asked)
+    answer = asked.wait().text
+    idle(engine)
+    assert [text for _, text in engine._held._held] == [f"{asked.asked.prompt.text} {answer}"]

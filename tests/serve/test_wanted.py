@@ -49,7 +49,7 @@ def test_what_is_said_counts():
 
 
 def test_nothing_is_asked_for_with_null():
-    assert chat(reasoning_effort=None, audio=None, prediction=None, n=None) == chat()
+    assert chat(reasoning_effort=None, audio=None, prediction=None, n=None, tool_choice=None) == chat()
     silent = {**ASKED["messages"][0], "tool_calls": None, "function_call": None, "audio": None, "name": "Bob"}
     answer = {"role": "assistant", "content": "I", "tool_calls": [], "refusal": None, "annotations": []}
     found = read_chat({"messages": [silent, answer, silent]})
@@ -59,7 +59,7 @@ def test_nothing_is_asked_for_with_null():
 
 WRONG = [
     ("n", True), ("top_logprobs", False), ("frequency_penalty", False), ("parallel_tool_calls", 1), ("logprobs", 0),
-    ("n", 2), ("best_of", 2), ("logprobs", True), ("top_logprobs", 3), ("echo", True), ("suffix", "x"),
+    ("n", 0), ("n", 1.5), ("best_of", 2), ("logprobs", True), ("top_logprobs", 3), ("echo", True), ("suffix", "x"),
     ("frequency_penalty", 0.5), ("presence_penalty", -1), ("logit_bias", {"3": 1}), ("tools", [{}]),
     ("tool_choice", "required"), ("functions", [{}]), ("response_format", {"type": "json_object"}),
     ("modalities", ["audio"]), ("reasoning_effort", "low"), ("model", 3), ("max_tokens", 0), ("max_tokens", 1.5),
@@ -85,6 +85,13 @@ def test_usage_that_is_neither_true_nor_false():
     assert refusal(read_chat, {**ASKED, "stream_options": {"include_usage": 1}}).field == "include_usage"
 
 
+CALL = {"id": "1", "type": "function", "function": {"name": "a", "arguments": '{"x": 1}'}}
+
+
+def called(call):
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
@@ -92,20 +99,44 @@ def test_usage_that_is_neither_true_nor_false():
         ([], "list of messages"),
         ("Who?", "list of messages"),
         (["Who?"], r"messages\[0\] must be an object"),
-        ([{"content": "Who?"}], r"messages\[0\]\.role must be one of system, developer, user, assistant; it is None"),
+        (
+            [{"content": "Who?"}],
+            r"messages\[0\]\.role must be one of system, developer, user, assistant, tool; it is None",
+        ),
         ([{"role": ["user"], "content": "Who?"}], r"messages\[0\]\.role"),
-        ([{"role": "tool", "content": "x"}, *ASKED["messages"]], r"messages\[0\]\.role"),
+        ([{"role": "function", "content": "x"}, *ASKED["messages"]], r"messages\[0\]\.role"),
         ([{"role": "user"}], r"messages\[0\]\.content"),
         ([*ASKED["messages"], {"role": "user", "content": 3}], r"messages\[1\]\.content"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "no images"),
         ([{"role": "user", "content": [{"type": "text", "text": None}]}], "no images"),
         ([{"role": "user", "content": ["Who?"]}], "no images"),
         ([{"role": "user", "content": "\ud800"}], r"half of a character, '\\ud800'"),
-        ([*ASKED["messages"], {"role": "assistant", "content": "I"}], "last message must be the user's"),
-        ([{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}], r"messages\[0\]\.tool_calls .*no tools"),
-        ([{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}], r"messages\[0\]\.tool_calls"),
+        ([*ASKED["messages"], {"role": "assistant", "content": "I"}], "last message must be the user's or a tool's"),
         ([{"role": "assistant", "content": "I", "function_call": {"name": "x"}}], r"messages\[0\]\.function_call"),
-        ([{"role": "assistant", "content": "I", "audio": {"id": "1"}}], r"messages\[0\]\.audio .*no sounds"),
+        ([{"role": "assistant", "content": "I", "audio": {"id": "1"}}], r"messages\[0\]\.audio"),
+        ([{"role": "user", "content": "I", "tool_calls": [CALL]}], r"messages\[0\]\.tool_calls .* message of user"),
+        ([{"role": "assistant", "content": None, "tool_calls": []}], r"messages\[0\]\.content"),
+        ([called(3)], r"tool_calls\[0\] must be"),
+        ([{"role": "assistant", "tool_calls": "x"}], r"messages\[0\]\.tool_calls must be a list"),
+        ([called({"id": "1"})], r"tool_calls\[0\] must be"),
+        ([called({**CALL, "type": "custom"})], r"tool_calls\[0\] must be"),
+        ([called({**CALL, "id": ""})], "must have an id"),
+        ([called({**CALL, "id": 3})], "must have an id"),
+        ([called({**CALL, "id": "\ud800"})], "half of a character"),
+        ([called({**CALL, "function": {"arguments": "{}"}})], "its function a name"),
+        *(
+            (
+                [called({**CALL, "function": {"name": "a", "arguments": arguments}})],
+                "must be a text that is a JSON object",
+            )
+            for arguments in (None, {}, "", "[1]", "{", '"a"', "{" * 10**5)
+        ),
+        ([called({**CALL, "function": {"name": "a", "arguments": '{"x": "\\ud800"}'}})], "half of a character"),
+        ([{"role": "tool", "content": "x"}], r"messages\[0\]\.tool_call_id .* it is None"),
+        ([called(CALL), {"role": "tool", "content": "x", "tool_call_id": "2"}], r"messages\[1\]\.tool_call_id .* '2'"),
+        ([{"role": "tool", "content": "x", "tool_call_id": "1"}, called(CALL)], r"messages\[0\]\.tool_call_id"),
+        ([called(CALL), {"role": "tool", "tool_call_id": "1"}], r"messages\[1\]\.content"),
+        ([*ASKED["messages"], called(CALL)], "last message must be"),
     ],
 )
 def test_messages_that_are_none(messages, said):
@@ -139,6 +170,92 @@ def test_parts_of_text_are_lines():
     assert message.content == ""
 
 
+def test_calls_and_their_results():
+    both = {**called(CALL), "content": "I look.", "tool_calls": [CALL, {**CALL, "id": "2", "type": "function"}]}
+    said = [
+        both,
+        *({"role": "tool", "tool_call_id": each, "content": [{"type": "text", "text": "3"}]} for each in "21"),
+    ]
+    first, *results = read_chat({"messages": said}).messages
+    assert (first.content, [call.id for call in first.calls]) == ("I look.", ["1", "2"])
+    assert [(call.name, call.arguments) for call in first.calls] == [("a", {"x": 1})] * 2
+    assert [(each.role, each.content, each.answers) for each in results] == [
+        ("tool", "3", first.calls[1]),
+        ("tool", "3", first.calls[0]),
+    ]
+    assert all(each.of_tools for each in (first, *results))
+    (silent, _) = read_chat({"messages": [called(CALL), *ASKED["messages"]]}).messages
+    assert silent.content == ""
+    assert not chat().messages[0].of_tools
+
+
+def test_answers_to_one_prompt():
+    assert [read(body).answers for read, body in ((read_chat, ASKED), (read_completion, TEXT))] == [1, 1]
+    assert [read({**body, "n": 3}).answers for read, body in ((read_chat, ASKED), (read_completion, TEXT))] == [3, 3]
+
+
+TOOL = {"type": "function", "function": {"name": "a", "description": "A.", "parameters": {"type": "object"}}}
+
+
+def test_tools_are_read():
+    assert chat(tools=[TOOL]).tools == (TOOL,)
+    # Templates take for granted what OpenAI does not.
+    (bare,) = chat(tools=[{"type": "function", "function": {"name": "b", "strict": False, "more": 1}}]).tools
+    assert bare["function"] == {
+        "name": "b",
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+        "more": 1,
+    }
+    assert chat(tools=[TOOL], tool_choice="auto", parallel_tool_calls=True) == chat(tools=[TOOL])
+    assert chat(tools=[TOOL], parallel_tool_calls=False).one_call
+    assert chat(tools=[TOOL], tool_choice="none") == chat(tool_choice="none") == chat()
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        3,
+        {},
+        {"type": "custom", "custom": {"name": "a"}},
+        {"function": {"name": "a"}},
+        {"type": "function", "function": "a"},
+        {"type": "function", "function": {}},
+        {"type": "function", "function": {"name": "a b"}},
+        {"type": "function", "function": {"name": "a" * 65}},
+        {"type": "function", "function": {"name": "a\n"}},
+        {"type": "function", "function": {"name": "a", "description": 3}},
+        {"type": "function", "function": {"name": "a", "description": "\ud800"}},
+        {"type": "function", "function": {"name": "a", "parameters": []}},
+        {"type": "function", "function": {"name": "a", "parameters": {"x": "\ud800"}}},
+        {"type": "function", "function": {"name": "a", "strict": True}},
+    ],
+)
+def test_tools_that_are_none(tool):
+    for more in ({}, {"tool_choice": "none"}):
+        assert refusal(read_chat, {**ASKED, "tools": [TOOL, tool], **more}).field == "tools"
+
+
+def test_tools_that_no_template_could_write():
+    deep: object = {}
+    for _ in range(10**4):
+        deep = {"x": deep}
+    tool = {"type": "function", "function": {"name": "a", "parameters": deep}}
+    assert "too deeply" in str(refusal(read_chat, {**ASKED, "tools": [tool]}))
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "a"}}, "", 3, []])
+def test_a_call_cannot_be_forced(choice):
+    found = refusal(read_chat, {**ASKED, "tools": [TOOL], "tool_choice": choice})
+    assert (found.field, "cannot be forced" in str(found)) == ("tool_choice", True)
+
+
+def test_texts_that_go_on_have_no_tools():
+    assert refusal(read_completion, {**TEXT, "tools": [TOOL]}).field == "tools"
+    assert refusal(read_completion, {**TEXT, "tool_choice": "required"}).field == "tool_choice"
+    assert read_completion({**TEXT, "tools": [], "tool_choice": "auto", "parallel_tool_calls": False}).tools == ()
+
+
 def test_a_developer_is_a_system():
     said = [{"role": "developer", "content": "Be brief."}, *ASKED["messages"]]
     assert [each.role for each in read_chat({"messages": said}).messages] == ["system", "user"]
@@ -159,8 +276,20 @@ JSON = st.recursive(
     lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=5), inside, max_size=3),
     max_leaves=6,
 )
+CALLS = st.lists(
+    st.fixed_dictionaries(
+        {"id": st.sampled_from("12")},
+        optional={"function": st.fixed_dictionaries({"name": st.text() | JSON, "arguments": JSON | JSON.map(str)})},
+    )
+    | JSON,
+    max_size=2,
+)
 NAMES = st.sampled_from([*sorted(COMMON), "messages", "prompt", "max_completion_tokens"]) | st.text(max_size=3)
-MESSAGE = st.fixed_dictionaries({}, optional={"role": st.sampled_from(["user", "system", "x"]) | JSON, "content": JSON})
+ROLES = st.sampled_from(["user", "system", "assistant", "tool", "x"]) | JSON
+MESSAGE = st.fixed_dictionaries(
+    {},
+    optional={"role": ROLES, "content": JSON, "tool_calls": CALLS | JSON, "tool_call_id": JSON | st.sampled_from("12")},
+)
 BODIES = JSON | st.tuples(
     st.dictionaries(NAMES, JSON, max_size=3),
     st.fixed_dictionaries({}, optional={"messages": st.lists(MESSAGE, max_size=3), "prompt": JSON}),

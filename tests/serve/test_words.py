@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from winnow.bundled import MODEL_PATH
@@ -127,6 +127,23 @@ def test_space_at_the_beginning_of_a_line_is_kept():
         tokenizer = TOKENIZERS[name]
         tokens = tokenizer("a\n   b", add_special_tokens=False).input_ids
         assert "".join(pieces_of(tokenizer, tokens)[0]) == "a\n   b"
+
+
+def test_a_special_token_is_told_apart():
+    """It settles what is before it: bytes that are no character, and text that may be about to end the answer."""
+    tokenizer = of_bytes()
+    tokenizer.add_tokens([AddedToken("<|END|>", special=True)], special_tokens=True)
+    words = Words(tokenizer, ["END", "aEx"], special=True)
+    byte, a, e, x, mark = tokenizer.convert_tokens_to_ids(["Ã", "a", "E", "x", "<|END|>"])
+    assert [words.add(token) for token in (byte, a, e)] == ["", "\N{REPLACEMENT CHARACTER}", ""]
+    assert [words.end(), words.mark(mark), words.add(x)] == ["aE", "<|END|>", "x"]
+    assert [words.add(byte), words.end(), words.mark(mark), words.end()] == [
+        "",
+        "\N{REPLACEMENT CHARACTER}",
+        "<|END|>",
+        "",
+    ]
+    assert not words.stopped
 
 
 def test_nothing_is_told_behind_the_end():

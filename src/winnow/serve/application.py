@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,9 @@ from winnow.evaluate.sampling import GREEDY, Sampling
 from winnow.serve import replies
 from winnow.serve.asked import Asked, Begun, Event, Failed, Finished, Said
 from winnow.serve.beginnings import Beginning, prompt_of
+from winnow.serve.calls import Part
 from winnow.serve.engine import Engine
+from winnow.serve.heard import Heard
 from winnow.serve.refusals import Refused
 from winnow.serve.replies import Reply
 from winnow.serve.wanted import Wanted, read_chat, read_completion
@@ -71,7 +73,7 @@ def application(
         Route("/stats", site.stats),
     ]
     handlers: Mapping[Any, Any] = {
-        Refused: _told,
+        Refused: _refused,
         ClientDisconnect: _gone,
         Exception: _unexpected,
         404: _unknown_address,
@@ -122,61 +124,84 @@ class _Site:
     async def _answer(self, request: Request, wanted: Wanted) -> Response:
         beginning, events = self._beginning(wanted.model), _Events()
         most = self._settings.max_new_tokens if wanted.max_new_tokens is None else wanted.max_new_tokens
-        asked = Asked(
-            beginning,
-            # A long text takes its time to be written by a template.
-            await asyncio.to_thread(prompt_of, self._tokenizer, beginning, wanted),
-            wanted.sampling(self._settings.sampling),
-            most,
-            wanted.stops,
-            events.tell,
-        )
-        reply = Reply(beginning.name, chat=bool(wanted.messages))
+        # A long text takes its time to be written by a template.
+        prompt = await asyncio.to_thread(prompt_of, self._tokenizer, beginning, wanted)
+        sampling = wanted.sampling(self._settings.sampling)
+        asked = Asked(beginning, prompt, sampling, most, wanted.stops, events.tell, wanted.answers)
+        reply = Reply(beginning.name, chat=bool(wanted.messages), calls=prompt.form is not None)
         try:
             await asyncio.to_thread(self._engine.ask, asked)
+            # As many as the engine takes.
+            heard = [Heard(prompt.form, wanted.one_call) for _ in range(wanted.answers)]
             event = await events.next(request, PATIENCE if wanted.stream else math.inf)
             if isinstance(event, Failed):
                 raise event.problem
             if not wanted.stream:
                 assert isinstance(event, Begun)
-                return JSONResponse(await self._whole(request, reply, event, events))
+                return JSONResponse(await self._whole(request, reply, event, events, heard))
         except BaseException:
             self._engine.cancel(asked)
             raise
-        pieces = self._pieces(reply, event, events, wanted.counted)
+        pieces = self._pieces(reply, event, events, heard, wanted.counted)
         return _Stream(pieces, lambda: self._engine.cancel(asked))
 
-    async def _whole(self, request: Request, reply: Reply, begun: Begun, events: _Events) -> dict[str, Any]:
-        texts = []
-        while not isinstance(event := await events.next(request), Finished):
+    async def _whole(
+        self, request: Request, reply: Reply, begun: Begun, events: _Events, heard: Sequence[Heard]
+    ) -> dict[str, Any]:
+        finished: dict[int, Finished] = {}
+        while len(finished) < len(heard):
+            event = await events.next(request)
             if isinstance(event, Failed):
                 raise event.problem
-            texts.append(event.text if isinstance(event, Said) else "")
-        self._tell(reply.model, begun, event)
-        return reply.whole(begun, "".join(texts), event)
+            if isinstance(event, Said):
+                heard[event.number].add(event.text, event.special)
+            elif isinstance(event, Finished):
+                heard[event.number].end(event.cut)
+                finished[event.number] = event
+                self._tell(reply.model, begun, event)
+        return reply.whole(begun, [(each, finished[index]) for index, each in enumerate(heard)])
 
-    async def _pieces(self, reply: Reply, begun: Event | None, events: _Events, counted: bool) -> AsyncIterator[str]:
-        """Server-sent events of an answer; begun: the first event, if it came already."""
-        yield _line(reply.first())
-        while True:
+    async def _pieces(
+        self, reply: Reply, begun: Event | None, events: _Events, heard: Sequence[Heard], counted: bool
+    ) -> AsyncIterator[str]:
+        """Server-sent events of the answers; begun: the first event, if it came already."""
+        try:
+            async for piece in self._of_answers(reply, begun, events, heard, counted):
+                yield piece
+        except Exception as problem:
+            yield _line(_unforeseen(problem).body())
+        yield "data: [DONE]\n\n"
+
+    async def _of_answers(
+        self, reply: Reply, begun: Event | None, events: _Events, heard: Sequence[Heard], counted: bool
+    ) -> AsyncIterator[str]:
+        """Events of the answers up to the last of them, or to what goes wrong."""
+        finished: list[Finished] = []
+        for index in range(len(heard)):
+            yield _line(reply.first(index))
+        while len(finished) < len(heard):
             event = await events.next(None, PATIENCE)
             if event is None:
                 yield ": still at work\n\n"
             elif isinstance(event, Begun):
                 begun = event
             elif isinstance(event, Said):
-                yield _line(reply.words(event.text))
+                answer = heard[event.number]
+                for line in _told(reply, event.number, answer, answer.add(event.text, event.special)):
+                    yield line
             elif isinstance(event, Failed):
                 yield _line(event.problem.body())
                 break
             else:
                 assert isinstance(begun, Begun)
+                finished.append(event)
                 self._tell(reply.model, begun, event)
-                yield _line(reply.last(event))
-                if counted:
-                    yield _line(reply.counted(begun, event))
-                break
-        yield "data: [DONE]\n\n"
+                answer = heard[event.number]
+                for line in _told(reply, event.number, answer, answer.end(event.cut)):
+                    yield line
+                yield _line(reply.last(answer, event))
+                if counted and len(finished) == len(heard):
+                    yield _line(reply.counted(begun, finished))
 
     def _tell(self, name: str, begun: Begun, finished: Finished) -> None:
         """Tells of an answer, which is given whatever becomes of that."""
@@ -267,6 +292,15 @@ def _line(body: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
+def _told(reply: Reply, index: int, heard: Heard, parts: Sequence[Part]) -> Iterator[str]:
+    """Pieces of a stream for parts of an answer."""
+    for part in parts:
+        if isinstance(part, str):
+            yield _line(reply.words(index, part))
+        else:
+            yield _line(reply.call(index, heard.calls.index(part), part))
+
+
 async def _body(request: Request) -> Any:
     """The JSON of a request. Raises Refused for what is none, or too much."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -284,7 +318,7 @@ async def _body(request: Request) -> Any:
         raise Refused(f"the request is no JSON: {problem}.") from None
 
 
-async def _told(request: Request, problem: Exception) -> Response:
+async def _refused(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, Refused)
     headers = {"Retry-After": "5"} if problem.status == 503 else None
     return JSONResponse(problem.body(), problem.status, headers)
@@ -296,10 +330,14 @@ async def _gone(request: Request, problem: Exception) -> Response:
 
 
 async def _unexpected(request: Request, problem: Exception) -> Response:
+    said = _unforeseen(problem)
+    return JSONResponse(said.body(), said.status)
+
+
+def _unforeseen(problem: Exception) -> Refused:
     """The answer to what nobody thought of; the log has where it came from."""
     _log.error("a request failed", exc_info=problem)
-    said = Refused(f"unexpected error, {type(problem).__name__}: {problem}", status=500)
-    return JSONResponse(said.body(), said.status)
+    return Refused(f"unexpected error, {type(problem).__name__}: {problem}", status=500)
 
 
 async def _unknown_address(request: Request, problem: Exception) -> Response:

@@ -25,6 +25,10 @@ class Said(NamedTuple):
     """Some more words."""
 
     text: str
+    number: int = 0
+    """Number of the answer among those to one prompt."""
+    special: bool = False
+    """True for a special token, which may mark a call and is no word."""
 
 
 class Costs(NamedTuple):
@@ -43,15 +47,19 @@ class Costs(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The answer is whole."""
+    """An answer is whole."""
 
     reason: Reason
     tokens: int
     costs: Costs
+    number: int = 0
+    """Number of the answer among those to one prompt."""
+    cut: bool = False
+    """True if a text or the length ended it, and not the model."""
 
 
 class Failed(NamedTuple):
-    """There is no answer, or no more of it."""
+    """There are no answers, or no more of them."""
 
     problem: Refused
 
@@ -70,5 +78,7 @@ class Asked:
     stops: tuple[str, ...]
     tell: Callable[[Event], None]
     """Called in the engine's thread."""
+    answers: int = 1
+    """Answers to the one prompt."""
     canceled: bool = field(default=False)
-    """True once nobody waits for the answer any more."""
+    """True once nobody waits for the answers any more."""

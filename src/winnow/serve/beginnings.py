@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
@@ -12,8 +12,11 @@ from winnow.cache.compressed import CompressedCache
 from winnow.composition.method import Method
 from winnow.errors import PromptError
 from winnow.evaluate.turns import Subject, Turn, answered, chat_text, conversation_text, templated
+from winnow.serve.calls import Form
+from winnow.serve.messages import Message
 from winnow.serve.refusals import Refused
-from winnow.serve.wanted import Message, Wanted
+from winnow.serve.tool_templates import form_of, tool_text
+from winnow.serve.wanted import Wanted
 from winnow.tasks.prompt_style import PromptStyle
 
 
@@ -44,6 +47,8 @@ class Prompt(NamedTuple):
     """True if a chat template wrote it, with all special tokens."""
     style: PromptStyle | None
     """None for a text that is gone on with as it is."""
+    form: Form | None = None
+    """The way in which the answer's calls of tools are written; None where it has none."""
 
     @property
     def field(self) -> str:
@@ -64,6 +69,8 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, beginning: Beginning, wanted: 
                 f"{beginning.name} is a document to be asked; use /v1/chat/completions, or another model.", "model"
             )
         return Prompt(wanted.text, False, None)
+    if wanted.tools or any(each.of_tools for each in wanted.messages):
+        return _with_tools(tokenizer, beginning, wanted)
     try:
         if templated(tokenizer, style) and not beginning.tokens:
             return Prompt(chat_text(tokenizer, _with_system(style, wanted.messages)), True, style)
@@ -72,9 +79,22 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, beginning: Beginning, wanted: 
         raise Refused(str(problem), "messages") from None
 
 
-def _with_system(style: PromptStyle, messages: Sequence[Message]) -> list[dict[str, str]]:
+def _with_tools(tokenizer: PreTrainedTokenizerBase, beginning: Beginning, wanted: Wanted) -> Prompt:
+    """A conversation with tools, with what they were called for, or with both."""
+    style = beginning.subject.style
+    if beginning.tokens or not templated(tokenizer, style):
+        why = "it is a document" if beginning.tokens else "it has no chat template"
+        raise Refused(
+            f"{beginning.name} takes no tools, because {why}; leave them out, or name another model.",
+            "tools" if wanted.tools else "messages",
+        )
+    form = form_of(tokenizer, wanted.tools)
+    return Prompt(tool_text(tokenizer, _with_system(style, wanted.messages), wanted.tools), True, style, form)
+
+
+def _with_system(style: PromptStyle, messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as templates take them, after the server's own instructions where they have none."""
-    given = [{"role": each.role, "content": each.content} for each in messages]
+    given = [each.templated() for each in messages]
     own = style.system is not None and given[0]["role"] != "system"
     return [{"role": "system", "content": style.system or ""}, *given] if own else given
 

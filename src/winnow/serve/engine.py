@@ -7,7 +7,8 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from threading import Condition, Thread
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from winnow.cache.while_graphed import cuda_graphs
 from winnow.errors import WinnowError, is_out_of_memory
 from winnow.evaluate.conversation import tokens_behind
 from winnow.evaluate.decoding import stop_tokens
+from winnow.evaluate.sampling import Sampling
 from winnow.models import ModelSource, answer_room
 from winnow.models.kinds import starts_anew
 from winnow.models.pieces import reads_in_pieces
@@ -27,7 +29,7 @@ from winnow.serve.beginnings import Prompt
 from winnow.serve.held import Held, HeldConversations
 from winnow.serve.reading import Reading
 from winnow.serve.refusals import Refused
-from winnow.serve.rows import Batch, Row
+from winnow.serve.rows import Batch, Row, joins
 from winnow.serve.words import Words
 
 _log = logging.getLogger(__name__)
@@ -90,8 +92,15 @@ class Engine:
         A long text takes its time to become tokens: that is done here, in a thread of whoever asks.
 
         Raises:
-            Refused: too many wait; a prompt that has no tokens, or too many, or does not begin as it should.
+            Refused: too many wait; more answers to one prompt than there are rows; a prompt that has no tokens, or too
+                many, or does not begin as it should.
         """
+        if asked.answers > self.limits.rows:
+            raise Refused(
+                f"n={asked.answers} is more than the {self.limits.rows} rows of this server (--rows); ask for fewer "
+                "answers.",
+                "n",
+            )
         since = time.monotonic()
         with self._changed:
             self._check_room()
@@ -103,7 +112,7 @@ class Engine:
                 self._changed.notify()
 
     def cancel(self, asked: Asked) -> None:
-        """Nobody waits for an answer any more; it ends with its next token or layer, or is not begun."""
+        """Nobody waits for the answers any more; they end with their next token or layer, or are not begun."""
         asked.canceled = True
         with self._changed:
             self._waiting = deque(each for each in self._waiting if each.asked is not asked)
@@ -180,9 +189,7 @@ class Engine:
         with cuda_graphs(self._model):
             while self._has_work():
                 self._read()
-                for batch in self._batches:
-                    self._answer(batch)
-                self._batches = [batch for batch in self._batches if batch.rows]
+                self._answer_all()
         self._refuse_all()
 
     def _has_work(self) -> bool:
@@ -195,14 +202,16 @@ class Engine:
     def _refuse_all(self) -> None:
         reading = [] if self._reading is None else [self._reading.asked]
         answering = [row.asked for batch in self._batches for row in batch.rows]
-        for asked in (*reading, *answering):
+        for asked in dict.fromkeys((*reading, *answering)):
             asked.tell(Failed(_stopping()))
 
     def _read(self) -> None:
-        """Goes on with a prompt, or begins with the one that waits for longest, if there is room for its answer."""
-        if self._reading is None and self.counts()["answering"] < self.limits.rows:
+        """Goes on with a prompt, or begins with the one that waits for longest, if there is room for its answers."""
+        if self._reading is None:
+            room = self.limits.rows - self.counts()["answering"]
             with self._changed:
-                next_one = self._waiting.popleft() if self._waiting else None
+                fits = bool(self._waiting) and self._waiting[0].asked.answers <= room
+                next_one = self._waiting.popleft() if fits else None
             if next_one is not None:
                 with self._told_of_failure([next_one.asked]):
                     self._reading = self._begun(next_one)
@@ -241,32 +250,46 @@ class Engine:
         return [] if prompt.style is None else tokens_behind(self._source.tokenizer, held.text, prompt.text)
 
     def _place(self, reading: Reading, logits: Tensor) -> None:
-        """A prompt was read: its answer becomes a row of a batch that takes it."""
+        """A prompt was read: its answers become rows of a batch that takes them."""
         asked, cache = reading.asked, reading.cache
-        behind = reading.tokens[-_BEHIND:] if asked.prompt.style is None else None
-        row = Row(
+        rows = [self._row(reading, logits, number) for number in range(asked.answers)]
+        asked.tell(Begun(len(reading.tokens), reading.held))
+        batch = next((each for each in self._batches if each.takes(cache)), None)
+        if batch is not None:
+            batch.add(rows, cache)
+        elif joins(cache):
+            self._batches.append(Batch(rows, cache))
+        else:
+            self._batches += [Batch([row], deepcopy(cache) if row.number else cache) for row in rows]
+
+    def _row(self, reading: Reading, logits: Tensor, number: int) -> Row:
+        asked, tokens = reading.asked, reading.tokens
+        behind = tokens[-_BEHIND:] if asked.prompt.style is None else None
+        return Row(
             asked,
-            Words(self._source.tokenizer, asked.stops, behind),
-            asked.sampling.choice(),
-            answer_room(self._source.config, len(reading.tokens), asked.max_new_tokens),
-            reading.tokens,
-            len(reading.tokens),
+            Words(self._source.tokenizer, asked.stops, behind, special=asked.prompt.form is not None),
+            _sampling(asked, number).choice(),
+            answer_room(self._source.config, len(tokens), asked.max_new_tokens),
+            list(tokens),
+            len(tokens),
             logits,
             reading.waited_seconds,
             time.monotonic() - reading.began,
+            number=number,
         )
-        asked.tell(Begun(row.prompt_tokens, reading.held))
-        batch = next((each for each in self._batches if each.takes(cache)), None)
-        if batch is None:
-            self._batches.append(Batch(row, cache))
-        else:
-            batch.add(row, cache)
+
+    def _answer_all(self) -> None:
+        """The next token of every row. Nothing keeps a batch, and its cache, whose rows are over."""
+        for batch in self._batches:
+            self._answer(batch)
+        self._batches = [batch for batch in self._batches if batch.rows]
 
     def _answer(self, batch: Batch) -> None:
         """The next token of every row of a batch."""
         for row in batch.rows:
-            with self._told_of_failure([row.asked]):
-                row.say(self._stops)
+            if not row.asked.canceled:  # also by another row of it
+                with self._told_of_failure([row.asked]):
+                    row.say(self._stops)
         over = [row for row in batch.rows if row.over]
         for row in over:
             with self._told_of_failure([row.asked]):
@@ -286,12 +309,13 @@ class Engine:
             # The cache may have been one with rows of other methods.
             method = str(asked.beginning.method)
             costs = Costs(method, stats.held_bytes, stats.full_bytes, row.waited_seconds, row.read_seconds, seconds)
-            asked.tell(Finished(row.reason, len(row.said), costs))
-        if not row.words.stopped:
+            asked.tell(Finished(row.reason, len(row.said), costs, row.number, row.cut))
+        # Who went away may come back to one of the answers; more of them would take the place of others' conversations.
+        if not row.words.stopped and not (asked.canceled and row.number):
             tokenizer, beginning = self._source.tokenizer, asked.beginning
             said = row.text
             if asked.prompt.style is not None:
-                said = str(tokenizer.decode(row.said, skip_special_tokens=True))
+                said = str(tokenizer.decode(row.said, skip_special_tokens=asked.prompt.form is None))
             own = max(0, stats.held_bytes - beginning.nbytes)
             self._held.keep(_kind(asked), Held(asked.prompt.answered(tokenizer, said), row.tokens, cache, own))
 
@@ -305,13 +329,21 @@ class Engine:
                 self._held.forget()
             refused = _refusal(problem)
             for asked in concerned:
-                asked.canceled = True
-                asked.tell(Failed(refused))
+                # Several rows may be one request's.
+                if not asked.canceled:
+                    asked.canceled = True
+                    asked.tell(Failed(refused))
 
 
 def _kind(asked: Asked) -> tuple[str, bool]:
     """Requests of one kind go on with each other's conversations: the same text may be other tokens elsewhere."""
     return asked.beginning.name, asked.prompt.templated
+
+
+def _sampling(asked: Asked, number: int) -> Sampling:
+    """Settings of one of the answers to a prompt. Each draws by a seed of its own, which a request can name, too."""
+    sampling = asked.sampling
+    return sampling if not number or sampling.seed is None else replace(sampling, seed=sampling.seed + number)
 
 
 def _stopping() -> Refused:

@@ -36,9 +36,11 @@ class Row:
     read_seconds: float
     began: float = field(default_factory=time.monotonic)
     text: str = ""
-    """The words that were told."""
+    """The text that was told."""
     reason: Reason | None = None
     """The reason for which the answer is whole."""
+    number: int = 0
+    """Number of the answer among those to one prompt."""
 
     @property
     def said(self) -> list[int]:
@@ -52,45 +54,59 @@ class Row:
 
     def say(self, stops: frozenset[int]) -> None:
         """Chooses the next token, and tells of the words that it completes."""
-        token = self.choice(self.logits)
-        if token in stops:
-            self.reason = "stop"
-        else:
+        token, form = self.choice(self.logits), self.asked.prompt.form
+        ends = token in stops
+        if not ends:
             self.tokens.append(token)
+        if form is not None and (ends or token in form.special):
+            self._mark(token)
+        elif not ends:
             self._tell(self.words.add(token))
-            if self.words.stopped:
-                self.reason = "stop"
-            elif len(self.said) == self.most:
-                self.reason = "length"
+        if ends or self.words.stopped:
+            self.reason = "stop"
+        elif len(self.said) == self.most:
+            self.reason = "length"
         if self.reason is not None:
             self._tell(self.words.end())
 
-    def _tell(self, text: str) -> None:
+    @property
+    def cut(self) -> bool:
+        """True if a text or the length ended the answer, and not the model."""
+        return self.reason == "length" or self.words.stopped
+
+    def _mark(self, token: int) -> None:
+        """Tells of a token that may mark a call. Texts that end the answer are among words alone."""
+        self._tell(self.words.end())
+        if not self.words.stopped:
+            self._tell(self.words.mark(token), special=True)
+
+    def _tell(self, text: str, special: bool = False) -> None:
         if text:
             self.text += text
-            self.asked.tell(Said(text))
+            self.asked.tell(Said(text, self.number, special))
+
+
+def joins(cache: CompressedCache) -> bool:
+    """True if a cache can be of several rows, and each of them is what it would be alone."""
+    return cache.is_attention_alone() and not rotates_by_length(cache.config)
 
 
 class Batch:
     """Rows of one cache; all of them say a token at a time. Each says what it would say alone."""
 
-    def __init__(self, row: Row, cache: CompressedCache) -> None:
-        self.rows = [row]
-        self.cache = cache
+    def __init__(self, rows: Sequence[Row], cache: CompressedCache) -> None:
+        """cache: of one row, with which all of them begin."""
+        self.rows = list(rows)
+        self.cache = cache if len(rows) == 1 else CompressedCache.joined([cache] * len(rows))
 
     def takes(self, cache: CompressedCache) -> bool:
         """True if a cache of one row can become a row of this one."""
-        return (
-            cache.is_attention_alone()
-            and self.cache.is_attention_alone()
-            and cache.compression.folding == self.cache.compression.folding
-            and not rotates_by_length(cache.config)
-        )
+        return joins(cache) and joins(self.cache) and cache.compression.folding == self.cache.compression.folding
 
-    def add(self, row: Row, cache: CompressedCache) -> None:
-        """One more row."""
-        self.cache = CompressedCache.joined([self.cache, cache])
-        self.rows.append(row)
+    def add(self, rows: Sequence[Row], cache: CompressedCache) -> None:
+        """More rows, which begin with a cache of one row."""
+        self.cache = CompressedCache.joined([self.cache, *[cache] * len(rows)])
+        self.rows += rows
 
     def cache_of(self, row: Row) -> CompressedCache:
         """The cache of one row, which the others do not change."""
