@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from winnow.runs.cells import FOR_PEOPLE
 from winnow.runs.folder import Run, RunError
+from winnow.tasks.protocol import FOR_PEOPLE
 from winnow.typed import shown
 
 

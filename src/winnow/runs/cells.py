@@ -11,11 +11,9 @@ from winnow.estimate.journal import fingerprint
 from winnow.runs.groups import Group, texts_of
 from winnow.runs.parts import unsaid
 from winnow.tasks.example import Example
-from winnow.tasks.protocol import Protocol
+from winnow.tasks.protocol import FOR_PEOPLE, Protocol
 from winnow.version import __version__
 
-FOR_PEOPLE = ("summary", "source", "benchmarks", "full_rows", "validation")
-"""Fields of a protocol that decide no result."""
 _TOLD = (*FOR_PEOPLE, "lengths")  # of lengths, the texts tell
 
 

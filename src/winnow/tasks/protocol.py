@@ -16,6 +16,10 @@ class HeldOut:
     """True where the published rows are of all examples, those for tuning included."""
 
 
+FOR_PEOPLE = ("summary", "source", "benchmarks", "full_rows", "validation")
+"""Fields of a protocol that decide no result."""
+
+
 @dataclass(frozen=True)
 class Protocol:
     """Results of different protocols are never put in one table."""
