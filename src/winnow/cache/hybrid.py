@@ -52,8 +52,7 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
     def check_crop(self, tokens: int) -> None:
         """Raises CacheError where what `tokens` tokens pushed out of the window is gone."""
-        # Older releases record nothing.
-        if self.cumulative_length >= self.sliding_window and not getattr(self, "record_past", False):
+        if self.cumulative_length >= self.sliding_window and not self.record_past:
             raise CacheError(
                 f"cannot crop {tokens} tokens: sliding layers forget what new tokens push out of their windows. Before "
                 "you add tokens that may be removed, call cache.activate_past_recording() or fork the cache "
@@ -253,7 +252,7 @@ def parts_of(layers: Iterable[CacheLayerMixin], config: PreTrainedConfig) -> Ite
             yield layer.part
         elif isinstance(layer, CacheLayerMixin):
             yield Part("sliding", index)
-        # Older releases give layers without any attention a linear state that nobody uses.
+        # Some releases give layers without any attention a linear state that nobody uses.
         if isinstance(layer, LinearAttentionLayer) and types[index : index + 1] not in (["moe"], ["mlp"]):
             yield Part("linear", index)
 
@@ -264,7 +263,7 @@ def check_crop(layer: CacheLayerMixin, tokens: int) -> None:
         layer.check_crop(tokens)
     if not isinstance(layer, LinearAttentionLayer) or not any(layer.is_conv_states_initialized.values()):
         return
-    if not getattr(layer, "record_past", False) or (tokens and any(layer.is_recurrent_states_initialized.values())):
+    if not layer.record_past or (tokens and any(layer.is_recurrent_states_initialized.values())):
         raise CacheError(
             f"cannot crop {tokens} tokens: the linear layers of this model keep a state, not tokens. Fork the cache "
             "(copy.deepcopy) before you add tokens that may be removed."
