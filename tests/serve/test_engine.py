@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 import weakref
@@ -15,7 +14,9 @@ import winnow
 from support.asked import DOCUMENT
 from support.families import FAMILIES, LONGROPE
 from support.serving import (
+    DRAWN,
     METHODS,
+    QUESTIONS,
     Told,
     about,
     alone,
@@ -24,6 +25,7 @@ from support.serving import (
     chatted,
     small,
     stepwise,
+    text_of,
     told,
     wanted,
 )
@@ -42,14 +44,6 @@ from winnow.serve.words import Words
 from winnow.tasks.prompt_style import USUAL
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-WORDS = [word for word in DOCUMENT.text.split() if word.isalpha()]
-QUESTIONS = [question.text for question in DOCUMENT.questions]
-DRAWN = Sampling(0.9, 0.95, seed=3)
-
-
-def text_of(length, seed):
-    return " ".join(random.Random(seed).choices(WORDS, k=length))
 
 
 def idle(engine, seconds=20):

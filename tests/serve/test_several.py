@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from dataclasses import replace
@@ -12,7 +11,19 @@ import torch
 
 from support.asked import DOCUMENT
 from support.families import FAMILIES, LONGROPE
-from support.serving import about, alone, alone_in_turn, beginning, chatted, small, told, wanted
+from support.serving import (
+    DRAWN,
+    QUESTIONS,
+    about,
+    alone,
+    alone_in_turn,
+    beginning,
+    chatted,
+    small,
+    text_of,
+    told,
+    wanted,
+)
 from winnow.cache import compress
 from winnow.cache.compressed import CompressedCache
 from winnow.commands.compress import document_start
@@ -22,14 +33,6 @@ from winnow.serve.beginnings import Prompt, prompt_of
 from winnow.serve.refusals import Refused
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-WORDS = [word for word in DOCUMENT.text.split() if word.isalpha()]
-QUESTIONS = [question.text for question in DOCUMENT.questions]
-DRAWN = Sampling(0.9, 0.95, seed=3)
-
-
-def text_of(length, seed):
-    return " ".join(random.Random(seed).choices(WORDS, k=length))
 
 
 class Several:

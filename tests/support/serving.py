@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from copy import deepcopy
 
 import torch
 
 import winnow
+from support.asked import DOCUMENT
 from support.families import FAMILIES, build
 from winnow.cache.compressed import CompressedCache
 from winnow.evaluate.answering import finish, read_with_question
 from winnow.evaluate.conversation import Beginning as Start
 from winnow.evaluate.conversation import Conversation
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
-from winnow.evaluate.sampling import GREEDY, most_likely
+from winnow.evaluate.sampling import GREEDY, Sampling, most_likely
 from winnow.evaluate.turns import Subject
 from winnow.models import ModelSource
 from winnow.serve.asked import Asked, Begun, Failed, Finished, Said
@@ -23,6 +25,14 @@ from winnow.serve.wanted import Message, Wanted
 from winnow.tasks.prompt_style import USUAL
 
 METHODS = {"full": "full", "adakv": "adakv @ 24", "snapkv": "snapkv @ 16"}
+WORDS = [word for word in DOCUMENT.text.split() if word.isalpha()]
+QUESTIONS = [question.text for question in DOCUMENT.questions]
+DRAWN = Sampling(0.9, 0.95, seed=3)
+
+
+def text_of(length, seed):
+    """So many words that the bundled model knows."""
+    return " ".join(random.Random(seed).choices(WORDS, k=length))
 
 
 def small(source, family="llama", **overrides):
