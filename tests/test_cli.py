@@ -34,6 +34,12 @@ def test_version_names_the_kernels(winnow_run):
     assert out.startswith(f"winnow {winnow.__version__} (kernels: ")
 
 
+def test_the_package_runs_as_the_program():
+    done = subprocess.run([sys.executable, "-m", "winnow", "--version"], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"winnow {winnow.__version__} (kernels: ")
+
+
 def test_help(winnow_run):
     code, out, _ = winnow_run("run", "--help")
     assert code == 0
