@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winnow.errors import ModelError
-from winnow.select import everything, select
+from winnow.select import everything, ranks, select
 
 
 def by_sorting(scores: torch.Tensor, slots: list[int]) -> list[list[int]]:
@@ -42,6 +42,17 @@ def test_equals_sorting(case: tuple[torch.Tensor, list[int]]) -> None:
     selection = select(scores, torch.tensor(slots))
     assert selection.positions.dtype == selection.offsets.dtype == torch.int64
     assert per_head(*selection) == by_sorting(scores, slots)
+
+
+@given(cases(), st.data())
+def test_the_first_by_rank_are_the_best_of_those_that_are_left(case: tuple[torch.Tensor, list[int]], data) -> None:
+    scores, slots = case
+    selection = select(scores, torch.tensor(slots))
+    fewer = [data.draw(st.integers(0, count)) for count in slots]
+    head = selection.heads(scores.device)
+    keep = ranks(scores, selection) < torch.tensor(fewer)[head]
+    left = [selection.positions[keep & (head == number)].tolist() for number in range(len(slots))]
+    assert left == by_sorting(scores, fewer)
 
 
 def test_long_prompt_without_ties() -> None:

@@ -62,6 +62,20 @@ def columns(keep: Tensor, count: int) -> Tensor:
     return numbers.new_zeros(count + 1).scatter_(0, places, numbers)[:count]
 
 
+def ranks(scores: Tensor, selection: Selection) -> Tensor:
+    """[S] int64: the place of every position in the order of its head, from 0: by scores [H, N], then by index.
+
+    The first k of a head are those that `best_tokens` would keep of them.
+    """
+    heads = selection.heads(scores.device)
+    # Two stable sorts of what lies head after head, ascending: by score, then by head.
+    order = scores[heads, selection.positions].argsort(descending=True, stable=True)
+    order = order[heads[order].argsort(stable=True)]
+    begins = sent(selection.offsets[:-1], scores.device)[heads]
+    places = torch.arange(len(order), device=scores.device)
+    return torch.empty_like(order).scatter_(0, order, places) - begins
+
+
 def check_scores(scores: Tensor, layer: int, scorer: str = "") -> None:
     """Raise ModelError, naming the layer and the scorer, where a score is NaN: nothing could be ordered by it."""
     source = f"the scorer {scorer}" if scorer else "the scorer"

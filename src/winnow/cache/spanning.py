@@ -24,9 +24,10 @@ from winnow.kernels.formats import Block, DenseBlock
 from winnow.score import Ranking
 from winnow.score.attention_sums import window_attention
 from winnow.score.base import refined
-from winnow.select import Selection, best_tokens, select
+from winnow.select import Selection, columns, ranks, select
 from winnow.store import Dense
 from winnow.store.base import POSITION_BYTES, gathered
+from winnow.transfers import sent
 from winnow.view import LayerView, last_queries
 
 _AIM = 0.998
@@ -48,6 +49,8 @@ class HeldLayer(NamedTuple):
     values: Tensor
     """[S, Dv]"""
     selection: Selection
+    ranks: Tensor
+    """[S] int64: how many slots of its head are better than a slot, where the scorer does not refine scores."""
     whole: LayerView | None
     """All that there was, where somebody wants to see what became of it."""
 
@@ -169,15 +172,18 @@ def _spanning(method: Method) -> SpanningAllocator:
 
 def _held(method: Method, view: LayerView, ranking: Ranking, claim: Claim, slots: Tensor) -> HeldLayer:
     """The slots [H] of a layer right after its own prefill."""
-    selection = select(refined(method.scorer, ranking, slots, view), slots, view.layer)
     heads, length, dim = view.keys.shape
     bare = view._replace(
         queries=last_queries(view.queries, method.store.queries_needed(length)).clone(),
         keys=view.keys.new_empty(heads, 0, dim),
         values=view.values.new_empty(heads, 0, view.values.shape[-1]),
     )
+    scores = refined(method.scorer, ranking, slots, view)
+    selection = select(scores, slots, view.layer)
     ranking = ranking if method.scorer.refines else Ranking(ranking.scores)
-    return HeldLayer(bare, ranking, claim, length, *gathered(view, selection), selection, None)
+    return HeldLayer(
+        bare, ranking, claim, length, *gathered(view, selection), selection, ranks(scores, selection), None
+    )
 
 
 def _slots(scores: Tensor, method: Method, allocation: Allocation, layer: int) -> Tensor:
@@ -194,13 +200,17 @@ def _narrowed(held: HeldLayer, method: Method, slots: Tensor) -> HeldLayer:
     """A layer with the best `slots` [H] of those that it holds."""
     if torch.equal(slots, held.counts):
         return held
-    scores = held.ranking.scores
+    order = held.ranks
     if method.scorer.refines:
-        scores = refined(method.scorer, held.ranking, slots, held.spread())
-    heads, positions = held.heads, held.selection.positions
-    keep = best_tokens(scores.masked_fill(~held.kept(), -torch.inf), slots)[heads, positions]
+        order = ranks(refined(method.scorer, held.ranking, slots, held.spread()), held.selection)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), slots.cumsum(0)])
-    return held._replace(keys=held.keys[keep], values=held.values[keep], selection=Selection(positions[keep], offsets))
+    keep = columns((order < sent(slots, order.device)[held.heads])[None], int(offsets[-1]))
+    return held._replace(
+        keys=held.keys[keep],
+        values=held.values[keep],
+        selection=Selection(held.selection.positions[keep], offsets),
+        ranks=order[keep],
+    )
 
 
 def _packed(held: HeldLayer, method: Method) -> Prefix:
