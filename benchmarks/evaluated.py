@@ -125,15 +125,16 @@ def _is_path(model: str) -> bool:
     return there or model.startswith((".", "/", "~")) or model.count("/") > 1 or model.lower().endswith(SUFFIX)
 
 
-def evaluate(study: Study, part: Part, values: Mapping[str, object] | None = None) -> None:
+def evaluate(study: Study, part: Part, values: Mapping[str, object] | None = None, workers: int = 1) -> None:
     """Evaluates what is missing of a part. Ends the program where that fails.
 
-    values: by name, for what stands in braces in methods besides {folder}.
+    values: by name, for what stands in braces in methods besides {folder}; workers: processes, each with the model.
     """
     methods = ",".join(each.format(folder=study.folder, **(values or {})) for each in part.methods)
     arguments = [each.format(folder=study.folder) for each in part.arguments]
     given = ["--model", study.model, "--methods", methods, "--budgets", part.budgets]
-    run_command("eval", *arguments, *given, *SIDE_BY_SIDE, "--out", str(study.folder / part.name))
+    crew = ("--executor", "processes", "--workers", str(workers)) if workers > 1 else ()
+    run_command("eval", *arguments, *given, *SIDE_BY_SIDE, *crew, "--out", str(study.folder / part.name))
 
 
 def run_command(*arguments: str) -> None:
@@ -155,14 +156,21 @@ def write_reference(study: Study) -> None:
 
 def about(run: Run) -> str:
     """A line on examples, prompts, protocol and machine of a run."""
-    around, rows = run.about.environment, run.rows
+    around, rows = run.environment, run.rows
     mean = sum(row.prompt_tokens for row in rows) / len(rows)
     examples = len({(row.task, row.example) for row in rows})
     return (
         f"{examples} examples, prompts of {mean:,.0f} tokens, protocol `{run.about.protocol['name']}`, "
-        f"{run.about.model.dtype}. Measured on {around['processor']}, {threads(around['threads'])}, torch "
+        f"{run.about.model.dtype}. Measured on {_place(around)}, torch "
         f"{around['torch']}, transformers {around['transformers']}, winnow {around['winnow']}."
     )
+
+
+def _place(environment: Mapping[str, str]) -> str:
+    """The device in words: a GPU's name, or the processor and its threads."""
+    if environment["device"] == "cpu":
+        return f"{environment['processor']}, {threads(environment['threads'])}"
+    return f"an {environment['device']}"
 
 
 def score_cell(found: MethodSummary) -> str:

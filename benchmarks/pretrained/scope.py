@@ -109,7 +109,8 @@ class Division(NamedTuple):
     column: Callable[[Row], str]
 
 
-def _task(row: Row) -> str:
+def by_task(row: Row) -> str:
+    """The column of a row's task."""
     return f"`{row.task}`"
 
 
@@ -118,9 +119,9 @@ def _length(row: Row) -> str:
 
 
 DIVISIONS = {
-    "ruler-2k": Division("5%", "by task", _task),
-    "ruler-4k": Division("5%", "by task", _task),
-    "ruler-unseen": Division("25%", "by task", _task),
+    "ruler-2k": Division("5%", "by task", by_task),
+    "ruler-4k": Division("5%", "by task", by_task),
+    "ruler-unseen": Division("25%", "by task", by_task),
     "niah": Division("2%", "by needle and length", _length),
 }
 """By the name of the part."""
