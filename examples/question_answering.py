@@ -26,7 +26,7 @@ def main() -> None:
 
     inputs = tokenizer(format_prompt(document, question), return_tensors="pt")
     cache = winnow.CompressedCache(model, winnow.method("adakv", budget=64))
-    output = model.generate(**inputs, past_key_values=cache, max_new_tokens=16)
+    output = model.generate(**inputs, cache=cache, max_new_tokens=16)
 
     stats = cache.stats()
     print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))

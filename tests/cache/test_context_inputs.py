@@ -125,7 +125,7 @@ def test_tokens_that_are_no_tensor(model, given):
         winnow.compress(model, given, "full")
 
 
-@pytest.mark.parametrize("name", ["past_key_values", "use_cache"])
+@pytest.mark.parametrize("name", ["cache", "past_key_values", "use_cache"])
 def test_the_cache_is_not_among_the_inputs(model, name):
     with pytest.raises(winnow.CacheError, match=f"leave {name} out"):
         winnow.compress(model, prompt(), "full", **{name: None})

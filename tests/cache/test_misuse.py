@@ -16,6 +16,7 @@ import winnow
 from support.families import build, prompt
 from support.small_caches import GREEDY, N, cache, made
 from winnow import CacheError, MethodError, ModelError
+from winnow.models.cache_argument import with_cache
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,7 +27,7 @@ def run(model, past, *chunks: int):
     """The logits of the last of some chunks."""
     with torch.no_grad():
         for index, size in enumerate(chunks):
-            logits = model(prompt(length=size, seed=index), past_key_values=past).logits
+            logits = model(prompt(length=size, seed=index), **with_cache(model, past)).logits
     return logits
 
 

@@ -16,6 +16,7 @@ from winnow import BudgetError, MethodError, PromptError
 from winnow.bundled import MODEL_PATH
 from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
 from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.models.cache_argument import given_cache
 from winnow.tasks.prompt_style import PromptStyle
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -218,7 +219,7 @@ def test_the_time_until_the_first_token_is_that_of_the_prompt(model, ask, monkey
     forward, passes = model.forward, []
 
     def counted(*given, **named):
-        if isinstance(named["past_key_values"], winnow.CompressedCache):
+        if isinstance(given_cache(named), winnow.CompressedCache):
             passes.append(named["input_ids"].shape[1])
         return forward(*given, **named)
 

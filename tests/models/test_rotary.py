@@ -10,6 +10,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from transformers import DynamicCache
 from transformers.models.cohere.modeling_cohere import apply_rotary_pos_emb as alternating
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
@@ -133,6 +134,22 @@ def test_functions_that_somebody_puts_into_the_module_count(monkeypatch, turns):
         assert len(turns) == 3
     assert_same_logits(model, plain)
     assert len(turns) == 6
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated:FutureWarning")
+def test_a_cache_by_its_earlier_name_is_filled():
+    model = build("llama")
+    layers = [model.model.layers[0].self_attn, copy.deepcopy(model.model.layers[0].self_attn)]
+    embed_in_one_pass(model)
+    hidden = torch.randn(1, 5, model.config.hidden_size)
+    angles, outputs = model.model.rotary_emb(hidden, torch.arange(5)[None]), []
+    for layer in layers:
+        cache = DynamicCache()
+        given = {"position_embeddings": angles, "attention_mask": None, "past_key_values": cache}
+        outputs.append(layer(hidden, **given)[0])
+        assert cache.get_seq_length() == 5
+    torch.testing.assert_close(*outputs)
 
 
 def test_what_the_kernel_does_not_read_is_the_models_own_to_do(turns):

@@ -20,6 +20,7 @@ from support.families import build, prompt
 from support.graphs import EmulatedGraph, graphed_gpu, refuse
 from winnow import CompressedCache, GraphedDecoder
 from winnow.cache.cuda_graph import CudaGraph
+from winnow.models.cache_argument import with_cache
 
 ON_GPU = torch.cuda.is_available()
 CAPTURE = CudaGraph if ON_GPU else EmulatedGraph
@@ -39,7 +40,7 @@ class Place:
         """Logits [R, V] of the tokens after ids [R, N], on the CPU."""
         moved = {name: self.to(value) for name, value in given.items()}
         with torch.no_grad():
-            logits = self.model(self.to(ids), past_key_values=cache, use_cache=True, **moved).logits
+            logits = self.model(self.to(ids), **with_cache(self.model, cache), **moved).logits
         return back(logits)[:, -1]
 
 

@@ -102,10 +102,19 @@ def kept(case: dict[str, Any], layer: Layer) -> list[list[int]]:
     return [row.nonzero()[:, 0].tolist() for row in keep]
 
 
+def by_its_earlier_name(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Arguments with the cache by the name that kvpress looks for, as it was before transformers 5.24."""
+    if "cache" in named:
+        named["past_key_values"] = named.pop("cache")
+    return given, named
+
+
 @torch.no_grad()
 def replayed(case: dict[str, Any]) -> list[list[int]]:
     """Positions per KV head, layer after layer, of a prompt that a model of a directory read twice."""
     model = AutoModelForCausalLM.from_pretrained(case["model"]).eval()
+    for module in model.modules():
+        module.register_forward_pre_hook(by_its_earlier_name, with_kwargs=True)
     ids = torch.tensor([case["tokens"]])
     with kvpress.KVzipPress(compression_ratio=case["ratio"], **case["options"])(model):
         model(ids, past_key_values=DynamicCache(config=model.config))

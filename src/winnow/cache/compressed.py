@@ -1,4 +1,4 @@
-"""The cache that a user passes to `model.generate(past_key_values=...)`."""
+"""The cache that a user gives to `model.generate`."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from winnow.composition.method import Method
 from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
 from winnow.models.adapters import without_wrappers
+from winnow.models.cache_argument import CACHE_NAMES, with_cache
 from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew, starts_anew
 from winnow.models.last_logits import last_only
@@ -154,7 +155,7 @@ def compress(
     Raises:
         CacheError: the prompt is empty; input_ids is not a tensor; chunk_size is not a number of tokens, or divides a
             prompt with images; the attention implementation is not "winnow"; `compress` sets an argument itself
-            (use_cache, past_key_values); or the model cannot take a question after a context.
+            (use_cache, cache); or the model cannot take a question after a context.
         MethodError: fold_every or fold_turns is given and the method cannot fold; or the method has the prompt
             repeated, and there is no tokenizer, or prompt and chunk are longer than the model can read.
         ModelError: as for `CompressedCache`.
@@ -197,8 +198,7 @@ def compress(
             model(
                 input_ids=input_ids[:, start:stop],
                 attention_mask=mask,
-                past_key_values=cache,
-                use_cache=True,
+                **with_cache(model, cache),
                 **placed,
                 **inputs,
             )
@@ -210,7 +210,7 @@ def compress(
 
 def _check_own(inputs: Mapping[str, Any]) -> None:
     """Raises CacheError for arguments of a forward pass that `compress` gives itself."""
-    for name in ("past_key_values", "use_cache"):
+    for name in (*CACHE_NAMES, "use_cache"):
         if name in inputs:
             raise CacheError(f"winnow.compress makes the cache itself; leave {name} out.")
 

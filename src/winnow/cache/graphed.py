@@ -21,8 +21,9 @@ from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.tail import Tail
 from winnow.errors import CacheError, GraphError
 from winnow.kernels.interface import AttentionPlan, DecodePlan
+from winnow.models.cache_argument import with_cache
 
-INSTEAD = "call the model itself, with past_key_values=cache"
+INSTEAD = "call the model itself, with this cache"
 ordinary_forward: WeakKeyDictionary[PreTrainedModel, Callable[..., Any]] = WeakKeyDictionary()
 """The forward functions of models whose `forward` is another one for now, which may replay steps."""
 
@@ -244,9 +245,8 @@ class GraphedDecoder:
     def _pass(self) -> Tensor:
         """Logits [R, V] of `_tokens` at `_positions`, which then move on."""
         forward = ordinary_forward.get(self._model, self._model)
-        found = forward(
-            input_ids=self._tokens, position_ids=self._positions, past_key_values=self._cache, use_cache=True
-        )
+        fed = with_cache(self._model, self._cache)
+        found = forward(input_ids=self._tokens, position_ids=self._positions, **fed)
         self._positions.add_(1)
         logits: Tensor = found.logits[:, -1]
         return logits

@@ -1,7 +1,7 @@
 """The note that a cache layer leaves on a key tensor for the attention function.
 
-transformers passes `past_key_values` to a layer's `update`, but not to its attention function. What does
-travel is the key tensor that `update` returns, so the layer leaves a note on it.
+transformers gives a cache to an attention module, but not to its attention function. What does travel is the key tensor
+that a layer's `update` returns, so the layer leaves a note on it.
 """
 
 from __future__ import annotations

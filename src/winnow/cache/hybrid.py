@@ -25,6 +25,7 @@ from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_config import of_layer
 from winnow.cache.progress import Part
 from winnow.errors import OWN_CACHE, CacheError, ModelError
+from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 
 
@@ -173,7 +174,7 @@ def probed_layers(model: PreTrainedModel) -> list[CacheLayerMixin]:
     probe = DynamicCache(config=model.config.get_text_config(decoder=True))
     token = torch.zeros(1, 1, dtype=torch.int64, device=input_device(model))
     with torch.no_grad():
-        model(input_ids=token, past_key_values=probe, use_cache=True)
+        model(input_ids=token, **with_cache(model, probe))
     return probe.layers
 
 

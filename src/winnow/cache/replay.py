@@ -24,6 +24,7 @@ from winnow.cache.listening import Listening, Replayed
 from winnow.cache.replay_words import ReplayWords
 from winnow.errors import CacheError, MethodError, ModelError
 from winnow.models import context_length
+from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew
 from winnow.models.last_logits import last_only
@@ -189,4 +190,4 @@ def _read(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, first:
     fed, named = tokens[None].to(input_device(model)), dict[str, Any](last_only(model))
     if first != cache.get_seq_length() or counts_anew(model.config):
         named["position_ids"] = positions_from(first, fed)
-    model(input_ids=fed, past_key_values=cache, use_cache=True, **named)
+    model(input_ids=fed, **with_cache(model, cache), **named)

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from winnow.errors import ModelError
+from winnow.models.cache_argument import CACHE_NAMES, cache_name
 from winnow.view import Rotation
 
 _AT_ONCE = 1 << 14
 """Positions whose rotations are there together."""
 _TRIED = (0, 1, 3, 7, 20, 50, 150, 400)
 """Positions at which the attention module shows what it does."""
-_CACHE_ARGUMENTS = ("past_key_values", "layer_past", "past_key_value")
+_CACHE_NAMES = (*CACHE_NAMES, "layer_past", "past_key_value")
 _REMEDY = "Use a method that does not look at queries before their rotation, such as snapkv."
 
 
@@ -259,8 +260,10 @@ def _keys_at(attention: nn.Module, embedding: Embedding | None, positions: Tenso
     if "position_embeddings" in accepted:
         given = None if embedding is None else embedding(positions.to(embedding.device), dtype)
         arguments["position_embeddings"] = _moved(given, device)
-    listener = _Listener()
-    arguments[next(name for name in _CACHE_ARGUMENTS if name in accepted)] = listener
+    name = cache_name(type(attention).forward, _CACHE_NAMES)
+    if name is None:
+        raise _not_understood(attention, "it takes no cache")
+    arguments[name] = _Listener()
     hidden = token.to(device, dtype).expand(1, len(positions), -1)
     try:
         # `forward` and not a call: hooks that someone put on the module are not meant for this.

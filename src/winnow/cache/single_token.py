@@ -10,9 +10,10 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.guards import text_config
+from winnow.models.cache_argument import CACHE_NAMES, given_cache
 
 _LOOKED_AT = frozenset(
-    ("input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep", "return_dict")
+    ("input_ids", "attention_mask", "position_ids", *CACHE_NAMES, "use_cache", "logits_to_keep", "return_dict")
 )
 """Arguments of a forward pass that are looked at, or that ask for nothing else."""
 
@@ -32,7 +33,7 @@ class SingleToken(NamedTuple):
     def of(cls, model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SingleToken | None:
         """The token that a forward pass takes; None for any other pass."""
         given = dict(zip(("input_ids",), args, strict=False)) | kwargs
-        cache, tokens, mask = (given.get(name) for name in ("past_key_values", "input_ids", "attention_mask"))
+        cache, tokens, mask = given_cache(given), given.get("input_ids"), given.get("attention_mask")
         if len(args) > 1 or not isinstance(cache, CompressedCache) or not isinstance(tokens, Tensor):
             return None
         if tokens.dim() != 2 or tokens.shape[1] != 1 or not _is_usual(given):

@@ -23,6 +23,7 @@ from winnow.cache.guards import text_config
 from winnow.cache.single_token import SingleToken
 from winnow.cache.while_used import Undo, WhileUsed
 from winnow.errors import CacheError, GraphError
+from winnow.models.cache_argument import given_cache
 
 OFF = "WINNOW_CUDA_GRAPHS"
 """Variable of the environment: 0 turns graphs off."""
@@ -41,11 +42,11 @@ _fit: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 def cuda_graphs(model: PreTrainedModel, tokens: int = ROOM) -> AbstractContextManager[None]:
     """A context manager in which a model on a GPU decodes single tokens over a compressed prompt by CUDA graphs.
 
-    `model.generate(ids, past_key_values=cache)` and your own loops then take as long as their kernels run, not as long
-    as the host takes to launch them. A graph holds one token of every row, from the third token after a prompt. All
-    else runs as usual (see `GraphedDecoder`): prompts, several tokens at a time, folds, sliding windows, beams,
-    gradients, several devices, a CPU. Once for every model, a replayed step is repeated without a graph. If the logits
-    differ, the model continues without graphs, and a warning says so.
+    `model.generate(ids, cache=cache)` and your own loops then take as long as their kernels run, not as long as it
+    takes the host to launch them. A graph holds one token of every row, from the third token after a prompt. All else
+    runs as usual (see `GraphedDecoder`): prompts, several tokens at a time, folds, sliding windows, beams, gradients,
+    several devices, a CPU. Once for every model, a replayed step is repeated without a graph. If the logits differ,
+    the model continues without graphs, and a warning says so.
 
     Inside the context, the model's `forward` is replaced. WINNOW_CUDA_GRAPHS=0 in the environment turns this off. A
     replay calls no Python: hooks of the model itself see every token, hooks of modules inside it only the first few.
@@ -115,13 +116,14 @@ class _Steps:
         if not self._lock.acquire(blocking=False):
             return self._forward(*args, **kwargs)
         try:
-            self._let_go(kwargs.get("past_key_values"))
+            self._let_go(given_cache(kwargs))
             logits = self._logits(args, kwargs)
         finally:
             self._lock.release()
         if logits is None:
             return self._forward(*args, **kwargs)
-        return CausalLMOutputWithPast(logits=logits[:, None], past_key_values=kwargs["past_key_values"])
+        # By their places: transformers renamed the last one in 5.24.
+        return CausalLMOutputWithPast(None, logits[:, None], given_cache(kwargs))
 
     def _let_go(self, cache: Any) -> None:
         """Gives back the memory of the graph of another cache than this one, before a prompt takes its own."""

@@ -14,6 +14,7 @@ from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import CacheError, ModelError
 from winnow.heads.centers import QueryCenters
+from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 from winnow.models.last_logits import last_only
 
@@ -33,7 +34,7 @@ def measure_centers(model: PreTrainedModel, input_ids: Tensor) -> QueryCenters:
         raise CacheError(f"a text of {ids.shape[1]} tokens has no queries to measure; give one of a few thousand.")
     cache = CompressedCache(model, chosen, fold_every=1)  # moments are kept for a fold
     with torch.no_grad():
-        model(ids, past_key_values=cache, use_cache=True, **last_only(model))
+        model(ids, **with_cache(model, cache), **last_only(model))
     moments = [prefix.moments for layer in cache.compressed_layers() for prefix in layer.prefixes if prefix is not None]
     found = [each for each in moments if each is not None]
     if len({each.mean.shape for each in found}) != 1:

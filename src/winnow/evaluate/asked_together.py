@@ -14,6 +14,7 @@ from winnow.cache.context import Context
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.batch import Decoded, Said
 from winnow.evaluate.decoding import clock
+from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 
 
@@ -50,8 +51,7 @@ def answers_after(
                 input_ids=tokens,
                 attention_mask=mask[:, : seen + steps],
                 position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
+                **with_cache(model, cache),
             )
             steps += 1
             chosen = output.logits[:, -1].argmax(-1)

@@ -13,6 +13,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.decoding import clock
 from winnow.evaluate.open_rows import OpenRows
+from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 
 
@@ -98,6 +99,6 @@ def decode_rows(
 @torch.no_grad()
 def next_tokens(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, positions: Tensor) -> Tensor:
     """The most likely tokens [R] after tokens [R], which stand at positions [R, 1]; rows see nothing of each other."""
-    output = model(input_ids=tokens[:, None], position_ids=positions, past_key_values=cache, use_cache=True)
+    output = model(input_ids=tokens[:, None], position_ids=positions, **with_cache(model, cache))
     following: Tensor = output.logits[:, -1].argmax(-1)
     return following

@@ -14,6 +14,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.idle_device import wait_until_idle
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.sampling import Choice, most_likely
+from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew
 from winnow.models.last_logits import last_only
@@ -41,7 +42,7 @@ def _fed(model: PreTrainedModel, tokens: Tensor, cache: Cache, placed: bool, nam
     tokens = tokens.to(input_device(model))
     if placed:
         named = named | {"position_ids": positions_from(cache.get_seq_length(), tokens)}
-    output = model(input_ids=tokens, past_key_values=cache, use_cache=True, **named)
+    output = model(input_ids=tokens, **with_cache(model, cache), **named)
     logits: Tensor = output.logits[0, -1]
     return logits
 

@@ -18,6 +18,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.fold import check_foldable
 from winnow.cache.guards import optional_count
 from winnow.cache.left_out import check_taken_up
+from winnow.cache.older_code import taking_new_name
 from winnow.cache.replay import Words, words_in
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.composition.method import Method
@@ -32,6 +33,7 @@ from winnow.evaluate.shared_start import is_worth_sharing, queries_alone, shared
 from winnow.evaluate.truncation import without_middle
 from winnow.models import answer_room, context_length
 from winnow.models.adapters import check_prompt_learning
+from winnow.models.cache_argument import generation_name
 from winnow.models.devices import input_device
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 
@@ -259,11 +261,11 @@ class _Writing:
         first, begin = _FirstToken(model, cache, length), clock(model)
         prompt = begun.prompt.to(input_device(model))
         settings = self._limited(length)
-        with cuda_graphs(model, settings.max_new_tokens):
+        with taking_new_name(model), cuda_graphs(model, settings.max_new_tokens):
             output = model.generate(
                 prompt,
                 attention_mask=torch.ones_like(prompt),
-                past_key_values=cache,
+                **{generation_name(): cache},
                 generation_config=settings,
                 logits_processor=LogitsProcessorList([first]),
                 streamer=self.streamer,

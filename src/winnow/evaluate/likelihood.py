@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.evaluate.batch import AnswerStart
+from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew, starts_anew
 from winnow.models.positions import positions_from
@@ -50,7 +51,7 @@ def log_probabilities(model: PreTrainedModel, start: AnswerStart, tokens: Tensor
         for piece in fed.split(1 if starts_anew(model.config) else fed.shape[1], dim=1):
             seen = start.cache.get_seq_length()
             placed = {"position_ids": positions_from(seen, piece)} if counts_anew(model.config) else {}
-            logits.append(model(input_ids=piece, past_key_values=start.cache, use_cache=True, **placed).logits[0])
+            logits.append(model(input_ids=piece, **with_cache(model, start.cache), **placed).logits[0])
     return torch.cat(logits).float().log_softmax(-1)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from winnow.cache import CacheStats, CompressedCache
 from winnow.composition.names import method as read_method
 from winnow.lm_eval.errors import LikelihoodError
+from winnow.models.cache_argument import generation_name
 from winnow.version import __version__
 
 
@@ -41,7 +42,7 @@ class WinnowLM(HFLM):
         """Answers of a batch; `context` and whatever follows are as the harness gives them."""
         cache = self._cache(context.shape[1])
         # Models whose own settings ask for a kind of cache are given this one instead.
-        options = {"cache_implementation": None, "past_key_values": cache, **generation}
+        options = {"cache_implementation": None, generation_name(): cache, **generation}
         answers: Tensor = super()._model_generate(context=context, max_length=max_length, stop=stop, **options)
         self._count(cache.stats(), context.shape[0])
         return answers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import signature
+from inspect import getclosurevars, signature
 from types import FunctionType
 from typing import Any
 
@@ -17,6 +17,8 @@ from winnow.models.recorded import is_recorded
 _FUNCTION = "apply_rotary_pos_emb"
 """The name that transformers' models give to the function, in the module of each."""
 _ARGUMENTS = ("q", "k", "cos", "sin")
+_RENAMING = "transformers.utils.deprecation"
+"""The module of wrappers that take arguments by earlier names."""
 _SIZES = (2, 3, 5, 8)
 """Rows, heads, tokens and channels that a function is tried with."""
 
@@ -72,7 +74,8 @@ def _embedding(kind: type[nn.Module]) -> type[nn.Module] | None:
     forward = kind.forward
     if native.library() is None or not isinstance(forward, FunctionType):
         return None
-    own = forward.__globals__.get(_FUNCTION) if _FUNCTION in forward.__code__.co_names else None
+    inner, _ = _without_renaming(forward)
+    own = inner.__globals__.get(_FUNCTION) if _FUNCTION in inner.__code__.co_names else None
     if own is None:
         return None
     if (kind, forward, own) not in _MADE:
@@ -98,10 +101,11 @@ def _make(kind: type[nn.Module], forward: FunctionType, own: Embed) -> type[nn.M
 
 def _calling(kind: type[nn.Module], forward: FunctionType, own: Embed) -> Callable[..., Any]:
     """The forward of a class of layers, which calls the kernel by the name of the model's own function."""
-    names = {**forward.__globals__, _FUNCTION: RotaryByKernel(own)}
-    made = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
-    made.__kwdefaults__ = forward.__kwdefaults__
-    current, others = forward.__globals__.get, [each for each in forward.__code__.co_names if each in names]
+    inner, earlier = _without_renaming(forward)
+    names = {**inner.__globals__, _FUNCTION: RotaryByKernel(own)}
+    made = FunctionType(inner.__code__, names, inner.__name__, inner.__defaults__, inner.__closure__)
+    made.__kwdefaults__ = inner.__kwdefaults__
+    current, others = inner.__globals__.get, [each for each in inner.__code__.co_names if each in names]
     others.remove(_FUNCTION)
 
     @wraps(forward)
@@ -109,10 +113,21 @@ def _calling(kind: type[nn.Module], forward: FunctionType, own: Embed) -> Callab
         # A compiler looks names up in the module of the code, where it finds the model's own function.
         if torch.compiler.is_compiling() or kind.forward is not forward or current(_FUNCTION) is not own:
             return kind.forward(*given, **named)
+        if not earlier.isdisjoint(named):
+            return kind.forward(*given, **named)  # which warns about the name
         names.update(zip(others, map(current, others), strict=True))  # somebody may have put others there
         return made(*given, **named)
 
     return embedding
+
+
+def _without_renaming(forward: FunctionType) -> tuple[FunctionType, frozenset[str]]:
+    """A forward without those wrappers of transformers that take arguments by earlier names, and these names."""
+    earlier: set[str] = set()
+    while forward.__globals__.get("__name__") == _RENAMING:
+        earlier.add(getclosurevars(forward).nonlocals["old_name"])
+        forward = forward.__wrapped__  # type: ignore[attr-defined]
+    return forward, frozenset(earlier)
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.evaluate.sampling import Choice
+from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 from winnow.models.pieces import rotates_by_length
 from winnow.serve.asked import Asked, Reason, Said
@@ -128,6 +129,6 @@ class Batch:
         device = input_device(model)
         tokens = torch.tensor([row.tokens[-1:] for row in self.rows], device=device)
         positions = torch.tensor([[len(row.tokens) - 1] for row in self.rows], device=device)
-        output = model(input_ids=tokens, position_ids=positions, past_key_values=self.cache, use_cache=True)
+        output = model(input_ids=tokens, position_ids=positions, **with_cache(model, self.cache))
         for row, logits in zip(self.rows, output.logits[:, -1], strict=True):
             row.logits = logits
