@@ -9,9 +9,9 @@ INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.p
 	fold.py fold_full.py fold_rows.py fold_crop.py fold_memory.py padded_turns.py \
 	fold_packed.py fold_budget.py fold_turns.py recent_queries.py tail.py packed_caches.py compositions.py interrupted.py \
 	gradients.py misuse.py another_prompt.py right_padding.py attending.py images.py \
-	placement.py paid.py quantized_models.py token_step.py torch_compile.py cuda.py beside_others.py) \
-	$(addprefix tests/models/test_, gguf.py weights.py few_rows.py mlps.py gated.py norms.py rotary.py lines.py pieces.py) \
-	tests/kernels/gpu/test_graphed_caches.py tests/test_deferred.py \
+	placement.py paid.py quantized_models.py token_step.py torch_compile.py cuda.py beside_others.py older_code.py) \
+	$(addprefix tests/models/test_, gguf.py weights.py few_rows.py mlps.py gated.py norms.py rotary.py lines.py pieces.py cache_argument.py) \
+	tests/kernels/gpu/test_graphed_caches.py tests/test_deferred.py tests/test_future_warnings.py \
 	$(addprefix tests/evaluate/test_, sampling.py conversation.py layer_steps.py generation.py shared_start.py counted_anew.py) \
 	$(addprefix tests/serve/test_, engine.py several.py tools.py tool_templates.py)
 
@@ -91,8 +91,9 @@ test-low: $(LOW)
 
 # On a machine with a GPU: kernels on it instead of under the interpreter, and what is marked for it. Most of the time
 # Triton compiles, so that several processes share one GPU.
+# One thread for each process: their results are compared with the CPU's.
 test-gpu: $(DEV)
-	$(BIN)/python -m pytest -n 8 --dist worksteal tests/kernels/gpu tests/cache/test_cuda.py \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 8 --dist worksteal tests/kernels/gpu tests/cache/test_cuda.py \
 		tests/cache/test_cuda_families.py tests/commands/test_on_a_gpu.py tests/test_transfers.py
 
 test-slow: $(DEV)
