@@ -27,11 +27,13 @@ from winnow.models import (
     few_rows,
     load_model,
     open_model,
+    parts,
     quantize_weights,
     read_weights_directly,
     weights_of,
 )
 from winnow.models.compiled import CompiledLinear
+from winnow.models.dtypes import torch_multiplies
 from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.int8 import Int8Linear
 from winnow.models.transposed import FEW, TransposedLinear
@@ -99,8 +101,39 @@ def test_kernels_multiply_few_rows_and_torch_many(dtype, monkeypatch):
     for rows in (1, 2, most):
         layer(torch.randn(rows, 64, dtype=dtype))
     monkeypatch.setattr(compiled, "has_onednn", lambda: False)
+    monkeypatch.setattr(compiled, "torch_multiplies", lambda _: True)
     with pytest.raises(pytest.fail.Exception, match="torch"):
         layer(torch.randn(most + 1, 64, dtype=dtype))
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(7, 9), (1, 33), (2, 3, 11)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_many_rows_that_torch_has_no_library_for_are_multiplied_in_float32(dtype, shape, bias, monkeypatch):
+    monkeypatch.setattr(compiled, "torch_multiplies", lambda _: False)
+    monkeypatch.setattr(parts, "_PART", 64 * 128)  # a weight of several parts, the last one shorter
+    plain = nn.Linear(128, 200, bias).to(dtype).requires_grad_(False)
+    layer, given = CompiledLinear.of(plain), torch.randn(*shape, 128, dtype=dtype)
+    with patch.object(nn.Linear, "forward", lambda *_: pytest.fail("torch multiplied")):
+        found = layer(given)
+    exact = nn.functional.linear(given.double(), plain.weight.double(), plain.bias.double() if bias else None)
+    assert found.dtype == dtype
+    assert found.shape == (*shape, 200)
+    torch.testing.assert_close(found, exact.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+
+
+@needs_native
+def test_many_rows_with_gradients_are_torchs(monkeypatch):
+    monkeypatch.setattr(compiled, "torch_multiplies", lambda _: False)
+    layer = CompiledLinear.of(nn.Linear(8, 6).bfloat16())
+    layer(torch.randn(40, 8).bfloat16()).sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_torch_has_libraries_for_products_of_float32():
+    assert torch_multiplies(torch.float32)
+    assert torch_multiplies(torch.float64)
 
 
 @needs_native
@@ -114,7 +147,8 @@ def test_many_rows_in_float32_are_onednns(inputs, outputs, bias, turned, seed):
     given = torch.randn(7, 9, inputs)
     if turned:
         given = given.transpose(0, 1)
-    with patch.object(nn.Linear, "forward", lambda *_: pytest.fail("torch multiplied")):
+    unseen = patch.object(nn.Linear, "forward", lambda *_: pytest.fail("torch multiplied"))
+    with patch.object(native, "is_zen", lambda: True), unseen:
         found = layer(given)
     torch.testing.assert_close(found, plain(given), rtol=1e-5, atol=1e-5)
     assert found.shape == (*given.shape[:-1], outputs)
@@ -181,7 +215,7 @@ def test_which_processors_have_such_layers(monkeypatch):
     used = native.isa()
     for isa in available():
         native.select_isa(isa)
-        assert layers_of_this_processor() is (CompiledLinear if isa.startswith("zen") else None)
+        assert layers_of_this_processor() is (CompiledLinear if isa == "avx2" or isa.startswith("zen") else None)
     native.select_isa(used)
     monkeypatch.setattr(native, "library", lambda: None)
     assert layers_of_this_processor() is None

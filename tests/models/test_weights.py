@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from itertools import product
 from unittest.mock import patch
 
 import pytest
@@ -41,8 +42,10 @@ def linear(inputs: int, outputs: int, dtype: torch.dtype, bias: bool, seed: int)
 def check_product(layer: nn.Module, rows: int, dtype: torch.dtype) -> None:
     """The layer multiplies by the weight that it tells, whichever way it goes."""
     # By Winnow's kernels where they are the faster ones, and as on other processors.
-    for compiled in {outruns_torch(), False}:
-        with patch.object(quantized, "outruns_torch", lambda compiled=compiled: compiled):
+    for compiled, multiplies in product({outruns_torch(), False}, (True, False)):
+        ours = patch.object(quantized, "outruns_torch", lambda compiled=compiled: compiled)
+        library = patch.object(quantized, "torch_multiplies", lambda _, multiplies=multiplies: multiplies)
+        with ours, library:
             check_outputs(layer, torch.randn(rows, 1, layer.in_features).to(dtype))
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, Weight
 from winnow.kernels.native_args import DTYPES
 from winnow.kernels.onednn import has_onednn, linear_by_onednn
 from winnow.models.direct import DirectLinear
+from winnow.models.dtypes import torch_multiplies
 from winnow.models.planned import Planned
+from winnow.models.widened import linear_in_float32
 
 FEW = 32
 """Rows of inputs up to which torch's own products take longer."""
@@ -18,7 +21,8 @@ FEW = 32
 class CompiledLinear(Planned[LinearPlan], DirectLinear):
     """A linear layer whose weight Winnow's kernels multiply by where few rows of inputs need no gradients.
 
-    Many rows are torch's to multiply; those in float32 by oneDNN, where it has it.
+    Many rows are torch's to multiply: on AMD's processors with AVX-512 those in float32 by oneDNN, and where torch has
+    no library for products of 16 bits, those in float32.
     """
 
     @staticmethod
@@ -44,6 +48,8 @@ class CompiledLinear(Planned[LinearPlan], DirectLinear):
             return nn.Linear.forward(self, inputs)
         if self._are_few(inputs):
             return plan.run(inputs)
-        if inputs.dtype == torch.float32 and has_onednn():
+        if not torch_multiplies(inputs.dtype):
+            return linear_in_float32(inputs, self.weight, self.bias)
+        if inputs.dtype == torch.float32 and native.is_zen() and has_onednn():
             return linear_by_onednn(inputs, self.weight, self.bias)
         return nn.Linear.forward(self, inputs)

@@ -59,6 +59,13 @@ def cpu_has_bfloat16() -> bool:
 
 
 @cache
+def torch_multiplies(dtype: torch.dtype) -> bool:
+    """True if torch has a library for products of a dtype on this CPU; without one it multiplies number by number."""
+    known = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}.get(dtype)
+    return known is None or not hasattr(torch.ops.mkldnn, known) or bool(getattr(torch.ops.mkldnn, known)())
+
+
+@cache
 def cpu_has_tiles() -> bool:
     """True if the processor multiplies tiles of bfloat16 (AMX)."""
     return bool(_capabilities().get("amx_bf16"))

@@ -11,7 +11,8 @@ from winnow.errors import ModelError
 from winnow.kernels import native
 from winnow.kernels.linear import Weight
 from winnow.kernels.native_args import LINEAR_OUTPUTS
-from winnow.models.quantized import QuantizedLinear, parts_of
+from winnow.models.parts import parts_of
+from winnow.models.quantized import QuantizedLinear
 
 GROUP = 32
 """Weights that share a scale and a middle."""

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels.linear import Weight
-from winnow.models.quantized import QuantizedLinear, parts_of
+from winnow.models.parts import parts_of
+from winnow.models.quantized import QuantizedLinear
 
 FEW = 16
 """Rows of inputs up to which torch's kernel for such weights is faster than to write the weight out."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from winnow.kernels.linear import LinearPlan, outruns_torch
+from winnow.models.dtypes import torch_multiplies
+from winnow.models.parts import parts_of
 from winnow.models.planned import Planned
-
-_PART = 1 << 22
-"""Weights that are written out at a time: 8 MB in bfloat16."""
-_ALIGNED = 64
-"""Outputs of which a part is a multiple, so that no block of packed weights is cut."""
 
 
 class QuantizedLinear(Planned[LinearPlan], ABC):
@@ -93,17 +90,12 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
 
     def _times(self, rows: Tensor) -> Tensor:
         outputs = rows.new_empty(len(rows), self.out_features)
+        rows = rows if torch_multiplies(rows.dtype) else rows.float()
         for part in parts_of(self.out_features, self.in_features):
             weights = self.written_out(part, rows.dtype).mT
-            if torch.is_grad_enabled() and (rows.requires_grad or weights.requires_grad):
+            followed = torch.is_grad_enabled() and (rows.requires_grad or weights.requires_grad)
+            if followed or rows.dtype != outputs.dtype:
                 outputs[:, part] = rows @ weights
             else:
                 torch.mm(rows, weights, out=outputs[:, part])
         return outputs
-
-
-def parts_of(outputs: int, inputs: int) -> Iterator[slice]:
-    """Parts of the outputs of a weight [O, I]."""
-    size = max(1, _PART // (inputs * _ALIGNED)) * _ALIGNED
-    for start in range(0, outputs, size):
-        yield slice(start, min(start + size, outputs))
