@@ -13,7 +13,7 @@ INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.p
 	$(addprefix tests/models/test_, gguf.py weights.py few_rows.py mlps.py gated.py norms.py rotary.py lines.py pieces.py cache_argument.py) \
 	tests/kernels/gpu/test_graphed_caches.py tests/test_deferred.py tests/test_future_warnings.py \
 	$(addprefix tests/evaluate/test_, sampling.py conversation.py layer_steps.py generation.py shared_start.py counted_anew.py) \
-	$(addprefix tests/serve/test_, engine.py several.py tools.py tool_templates.py)
+	$(addprefix tests/serve/test_, engine.py several.py tools.py tool_templates.py grammars.py response_format.py strict_tools.py)
 
 VENV  := .venv
 BIN   := $(VENV)/bin

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import winnow
 from support.asked import encoded
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
-from winnow.evaluate.sampling import GREEDY, Sampling
+from winnow.evaluate.sampling import GREEDY, Sampling, among
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -82,3 +82,31 @@ def test_any_temperature_and_share_draws_a_token(temperature, top_p):
     logits = torch.tensor([-300.0, 2.0, 2.5, 300.0])
     drawn = Sampling(temperature, top_p, seed=0).choice()(logits)
     assert drawn == 3 or temperature > 1
+
+
+@given(
+    logits=st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=9),
+    allowed=st.lists(st.booleans(), min_size=1, max_size=12),
+    sampling=st.sampled_from([GREEDY, Sampling(1.0, seed=0), Sampling(3.0, 0.5, seed=0)]),
+)
+@settings(max_examples=60, deadline=None)
+def test_only_what_is_allowed_is_chosen(logits, allowed, sampling):
+    """As if there were no other tokens, of which the probabilities do not count either."""
+    kept = [place for place in range(len(logits)) if allowed[place : place + 1] == [True]]
+    assume(kept)
+    before = torch.tensor(logits)
+    chosen = among(sampling.choice(), lambda: torch.tensor(allowed))(before)
+    assert chosen in kept
+    if sampling == GREEDY:
+        assert logits[chosen] == max(logits[place] for place in kept)
+    else:
+        left = torch.full((len(logits),), -torch.inf)
+        left[kept] = before[kept]
+        assert chosen == sampling.choice()(left)
+    assert before.tolist() == logits
+
+
+def test_what_is_allowed_is_asked_for_at_every_choice():
+    masks = [[True, False], [False, True]]
+    choice = among(GREEDY.choice(), lambda: torch.tensor(masks.pop(0)))
+    assert [choice(torch.tensor([0.0, 1.0])) for _ in range(2)] == [0, 1]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from winnow.evaluate.sampling import Sampling
 from winnow.serve.refusals import LONGEST, Refused
+from winnow.serve.response_format import Format
 from winnow.serve.wanted import COMMON, HOTTEST, MOST_STOPS, Wanted, read_chat, read_completion
 
 ASKED = {"messages": [{"role": "user", "content": "Who?"}]}
@@ -61,7 +62,7 @@ WRONG = [
     ("n", True), ("top_logprobs", False), ("frequency_penalty", False), ("parallel_tool_calls", 1), ("logprobs", 0),
     ("n", 0), ("n", 1.5), ("best_of", 2), ("logprobs", True), ("top_logprobs", 3), ("echo", True), ("suffix", "x"),
     ("frequency_penalty", 0.5), ("presence_penalty", -1), ("logit_bias", {"3": 1}), ("tools", [{}]),
-    ("tool_choice", "required"), ("functions", [{}]), ("response_format", {"type": "json_object"}),
+    ("tool_choice", "required"), ("functions", [{}]), ("response_format", {"type": "xml"}),
     ("modalities", ["audio"]), ("reasoning_effort", "low"), ("model", 3), ("max_tokens", 0), ("max_tokens", 1.5),
     ("max_tokens", True), ("max_tokens", 2**63), ("max_completion_tokens", -1), ("temperature", -0.1),
     ("temperature", float("nan")), ("temperature", float("inf")), ("temperature", 10**400), ("temperature", "1"),
@@ -228,7 +229,8 @@ def test_tools_are_read():
         {"type": "function", "function": {"name": "a", "description": "\ud800"}},
         {"type": "function", "function": {"name": "a", "parameters": []}},
         {"type": "function", "function": {"name": "a", "parameters": {"x": "\ud800"}}},
-        {"type": "function", "function": {"name": "a", "strict": True}},
+        {"type": "function", "function": {"name": "a", "strict": 1}},
+        {"type": "function", "function": {"name": "a", "strict": True, "parameters": {"type": "string"}}},
     ],
 )
 def test_tools_that_are_none(tool):
@@ -244,10 +246,85 @@ def test_tools_that_no_template_could_write():
     assert "too deeply" in str(refusal(read_chat, {**ASKED, "tools": [tool]}))
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "a"}}, "", 3, []])
-def test_a_call_cannot_be_forced(choice):
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        *((choice, "must be auto, none, required") for choice in ("", "any", 3, [], {}, {"type": "allowed_tools"})),
+        ({"type": "function", "function": "a"}, "must be auto, none, required"),
+        ({"type": "function", "function": {"name": 3}}, "must be auto, none, required"),
+        ({"type": "function", "function": {"name": "b"}}, "names none of the tools"),
+    ],
+)
+def test_choices_of_tools_that_are_none(choice, said):
     found = refusal(read_chat, {**ASKED, "tools": [TOOL], "tool_choice": choice})
-    assert (found.field, "cannot be forced" in str(found)) == ("tool_choice", True)
+    assert (found.field, said in str(found)) == ("tool_choice", True)
+    assert refusal(read_chat, {**ASKED, "tool_choice": choice}).field == "tool_choice"
+
+
+def test_calls_that_are_forced():
+    two = [TOOL, {"type": "function", "function": {"name": "b", "strict": True, "parameters": None}}]
+    free, every = chat(tools=two), chat(tools=two, tool_choice="required")
+    assert (free.forced, free.strict, free.one_call) == (frozenset(), {"b"}, False)
+    assert (every.forced, every.strict, every.one_call) == ({"a", "b"}, {"b"}, False)
+    assert chat(tools=two, tool_choice="required", parallel_tool_calls=False).one_call
+    one = chat(tools=two, tool_choice={"type": "function", "function": {"name": "a"}})
+    assert (one.forced, one.tools, one.one_call) == ({"a"}, every.tools, True)
+    assert chat(tools=two, tool_choice="none") == chat()
+    # Templates write what the function is, and not how it is to be called.
+    assert "strict" not in every.tools[1]["function"]
+
+
+def test_forms_of_answers():
+    assert chat(response_format={"type": "json_object"}).format == Format({"type": "object"}, "response_format")
+    schema = {"type": "array"}
+    for more in ({}, {"strict": True}, {"strict": False, "description": "It."}, {"strict": None}):
+        form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema, **more}}
+        assert chat(response_format=form).format == Format(schema, "response_format.json_schema.schema")
+    assert chat(response_format={"type": "text", "json_schema": None}) == chat(response_format=None) == chat()
+
+
+DEEP: dict[str, object] = {}
+for _ in range(10**4):
+    DEEP = {"items": DEEP}
+
+
+@pytest.mark.parametrize(
+    ("form", "place"),
+    [
+        ("json_object", ""),
+        ({}, ""),
+        ({"type": None}, ""),
+        ({"type": ["text"]}, ""),
+        ({"type": "text", "schema": {}}, ".schema"),
+        ({"type": "json_object", "schema": {}}, ".schema"),
+        ({"type": "json_schema"}, ".json_schema"),
+        ({"type": "json_schema", "json_schema": []}, ".json_schema"),
+        *(
+            ({"type": "json_schema", "json_schema": {"name": "it", "schema": {}, **more}}, f".json_schema.{place}")
+            for place, more in (
+                ("name", {"name": None}),
+                ("name", {"name": "a b"}),
+                ("schema", {"schema": None}),
+                ("schema", {"schema": True}),
+                ("schema", {"schema": "{}"}),
+                ("schema", {"schema": DEEP}),
+                ("strict", {"strict": "yes"}),
+                ("description", {"description": 3}),
+                ("more", {"more": 1}),
+            )
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "form",
+)
+def test_forms_of_answers_that_are_none(form, place):
+    assert refusal(read_chat, {**ASKED, "response_format": form}).field == f"response_format{place}"
+    assert refusal(read_completion, {**TEXT, "response_format": form}).field == "response_format"
+
+
+def test_a_text_that_goes_on_has_no_form():
+    for form in ({"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "it", "schema": {}}}):
+        assert refusal(read_completion, {**TEXT, "response_format": form}).field == "response_format"
+    assert read_completion({**TEXT, "response_format": {"type": "text"}}) == read_completion(TEXT)
 
 
 def test_texts_that_go_on_have_no_tools():

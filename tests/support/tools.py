@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -59,9 +60,14 @@ OTHER = _template("{{ '[CALL]' + c.function.name + c.function.arguments | tojson
 """Calls of no form that is known."""
 
 
-def speller(template: str | None = HERMES, responses: object = None) -> PreTrainedTokenizerFast:
-    """A tokenizer like GPT-2's in which every byte is a token, besides a few special ones."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+def speller(
+    template: str | None = HERMES, responses: object = None, pieces: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
+    """A tokenizer like GPT-2's in which every byte is a token, besides a few special ones.
+
+    pieces: tokens of several ASCII letters, which it never writes but a model may say.
+    """
+    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *pieces]
     made = Tokenizer(models.BPE({each: place for place, each in enumerate(letters)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()

@@ -18,6 +18,18 @@ def most_likely(logits: Tensor) -> int:
     return int(logits.argmax())
 
 
+def among(choice: Choice, allowed: Callable[[], Tensor]) -> Choice:
+    """A choice that takes only what is allowed at the moment: [n] bools for the first n tokens; none behind them."""
+
+    def chosen(logits: Tensor) -> int:
+        kept = allowed()[: len(logits)].to(logits.device)
+        left = torch.full_like(logits, -torch.inf)
+        left[: len(kept)] = logits[: len(kept)].masked_fill(~kept, -torch.inf)
+        return choice(left)
+
+    return chosen
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Settings under which tokens are chosen, as `generate` knows them."""

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +24,11 @@ from transformers import PreTrainedTokenizerBase
 from winnow.evaluate.sampling import GREEDY, Sampling
 from winnow.serve import replies
 from winnow.serve.asked import Asked, Begun, Event, Failed, Finished, Said
-from winnow.serve.beginnings import Beginning, prompt_of
+from winnow.serve.beginnings import Beginning, Prompt, prompt_of
 from winnow.serve.calls import Part
+from winnow.serve.constrained import grammar_of, is_constrained
 from winnow.serve.engine import Engine
+from winnow.serve.grammars import Grammar, Grammars
 from winnow.serve.heard import Heard
 from winnow.serve.refusals import Refused
 from winnow.serve.replies import Reply
@@ -96,6 +99,8 @@ class _Site:
         self._beginnings = beginnings
         self._settings = settings
         self._finish = finish
+        self._grammars = Grammars(tokenizer, engine.stops)
+        self._compiling = ThreadPoolExecutor(1, "winnow-grammars")
         self._created = int(time.time())
 
     async def health(self, request: Request) -> Response:
@@ -127,7 +132,8 @@ class _Site:
         # A long text takes its time to be written by a template.
         prompt = await asyncio.to_thread(prompt_of, self._tokenizer, beginning, wanted)
         sampling = wanted.sampling(self._settings.sampling)
-        asked = Asked(beginning, prompt, sampling, most, wanted.stops, events.tell, wanted.answers)
+        grammar = await self._grammar(wanted, prompt) if is_constrained(wanted) else None
+        asked = Asked(beginning, prompt, sampling, most, wanted.stops, events.tell, wanted.answers, grammar)
         reply = Reply(beginning.name, chat=bool(wanted.messages), calls=prompt.form is not None)
         try:
             await asyncio.to_thread(self._engine.ask, asked)
@@ -144,6 +150,11 @@ class _Site:
             raise
         pieces = self._pieces(reply, event, events, heard, wanted.counted)
         return _Stream(pieces, lambda: self._engine.cancel(asked))
+
+    async def _grammar(self, wanted: Wanted, prompt: Prompt) -> Grammar | None:
+        """The grammar of the answers. However long schemas take, others' requests do not wait for them."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._compiling, grammar_of, self._grammars, wanted, prompt.form)
 
     async def _whole(
         self, request: Request, reply: Reply, begun: Begun, events: _Events, heard: Sequence[Heard]

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from winnow.evaluate.sampling import Sampling
 from winnow.serve.beginnings import Beginning, Prompt
+from winnow.serve.grammars import Grammar
 from winnow.serve.refusals import Refused
 
 Reason = Literal["stop", "length"]
@@ -80,5 +81,7 @@ class Asked:
     """Called in the engine's thread."""
     answers: int = 1
     """Answers to the one prompt."""
+    grammar: Grammar | None = None
+    """The grammar of each of them; None for any text."""
     canceled: bool = field(default=False)
     """True once nobody waits for the answers any more."""

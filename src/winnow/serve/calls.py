@@ -11,6 +11,7 @@ from uuid import uuid4
 from transformers import PreTrainedTokenizerBase
 
 from winnow.serve.marks import Mark, Without
+from winnow.serve.rules import Rules, Special
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 """Around the JSON of a call, as Hermes and Qwen write it."""
@@ -52,6 +53,8 @@ class Form:
     """Makes what finds them in an answer."""
     special: frozenset[int] = frozenset()
     """Tokens that may mark a call, and are no words."""
+    grammar: Callable[[Rules, Special], str] | None = None
+    """Makes the grammar of answers that keep rules; None where it is not known."""
 
 
 class Marked:

@@ -20,7 +20,7 @@ from winnow.cache.while_graphed import cuda_graphs
 from winnow.errors import WinnowError, is_out_of_memory
 from winnow.evaluate.conversation import tokens_behind
 from winnow.evaluate.decoding import stop_tokens
-from winnow.evaluate.sampling import Sampling
+from winnow.evaluate.sampling import Sampling, among
 from winnow.models import ModelSource, answer_room
 from winnow.models.kinds import starts_anew
 from winnow.models.pieces import reads_in_pieces
@@ -69,7 +69,8 @@ class Engine:
         self.limits = limits
         self._source = source
         self._model = model
-        self._stops = stop_tokens(model)
+        self.stops = stop_tokens(model)
+        """Tokens that end an answer."""
         self._longest = max(len(each.encode("utf-8", "replace")) for each in source.tokenizer.get_vocab())
         """Bytes of a text that a token may be, at most."""
         # A file may say how texts are cut off. The first call forgets that, which no two threads may do at once.
@@ -265,10 +266,14 @@ class Engine:
     def _row(self, reading: Reading, logits: Tensor, number: int) -> Row:
         asked, tokens = reading.asked, reading.tokens
         behind = tokens[-_BEHIND:] if asked.prompt.style is None else None
+        choice, guide = _sampling(asked, number).choice(), None
+        if asked.grammar is not None:
+            guide = asked.grammar.start()
+            choice = among(choice, guide.allowed)
         return Row(
             asked,
             Words(self._source.tokenizer, asked.stops, behind, special=asked.prompt.form is not None),
-            _sampling(asked, number).choice(),
+            choice,
             answer_room(self._source.config, len(tokens), asked.max_new_tokens),
             list(tokens),
             len(tokens),
@@ -276,6 +281,7 @@ class Engine:
             reading.waited_seconds,
             time.monotonic() - reading.began,
             number=number,
+            guide=guide,
         )
 
     def _answer_all(self) -> None:
@@ -289,7 +295,7 @@ class Engine:
         for row in batch.rows:
             if not row.asked.canceled:  # also by another row of it
                 with self._told_of_failure([row.asked]):
-                    row.say(self._stops)
+                    row.say(self.stops)
         over = [row for row in batch.rows if row.over]
         for row in over:
             with self._told_of_failure([row.asked]):

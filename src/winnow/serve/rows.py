@@ -16,6 +16,7 @@ from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 from winnow.models.pieces import rotates_by_length
 from winnow.serve.asked import Asked, Reason, Said
+from winnow.serve.grammars import Guide
 from winnow.serve.words import Words
 
 
@@ -42,6 +43,8 @@ class Row:
     """The reason for which the answer is whole."""
     number: int = 0
     """Number of the answer among those to one prompt."""
+    guide: Guide | None = None
+    """The way through the grammar of the answer; None for any text."""
 
     @property
     def said(self) -> list[int]:
@@ -57,13 +60,15 @@ class Row:
         """Chooses the next token, and tells of the words that it completes."""
         token, form = self.choice(self.logits), self.asked.prompt.form
         ends = token in stops
+        if self.guide is not None and not ends:
+            self.guide.take(token)
         if not ends:
             self.tokens.append(token)
         if form is not None and (ends or token in form.special):
             self._mark(token)
         elif not ends:
             self._tell(self.words.add(token))
-        if ends or self.words.stopped:
+        if ends or self.words.stopped or (self.guide is not None and self.guide.complete):
             self.reason = "stop"
         elif len(self.said) == self.most:
             self.reason = "length"

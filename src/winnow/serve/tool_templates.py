@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from winnow.serve.call_grammars import bare_grammar, marked_grammar
 from winnow.serve.calls import CLOSE, MARKS, OPEN, Bare, Call, Form, Marked, Reader, call_in_marks, call_of
 from winnow.serve.refusals import Refused
 from winnow.serve.tools import Tool
@@ -81,19 +82,23 @@ def form_of(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Tool]) -> Form |
         return None
     declared = _declared(tokenizer)
     reader: Callable[[], Reader]
+    grammar = None
     if declared is not None:
         reader = partial(Marked, tokenizer, declared, _reads(tokenizer, declared, tools))
     elif _MARKED.search(written):
         reader = partial(Marked, tokenizer, MARKS, call_in_marks, OPEN)
+        grammar = marked_grammar
     elif written == _probed(tokenizer, tools, {"content": _BARE}):
         reader = partial(Bare, [each["function"]["name"] for each in tools])
+        grammar = bare_grammar
     else:
         raise Refused(
             "winnow cannot read the tool calls that the chat template of this model writes; leave tools out, or give "
             "its tokenizer_config.json a response_template with tool_calls.",
             field,
         )
-    return Form(reader, frozenset(token for token, each in tokenizer.added_tokens_decoder.items() if each.special))
+    special = frozenset(token for token, each in tokenizer.added_tokens_decoder.items() if each.special)
+    return Form(reader, special, grammar)
 
 
 def _probed(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Tool], answer: Mapping[str, Any]) -> str:

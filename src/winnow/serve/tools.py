@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from reprlib import repr as shown
-from typing import Any
+from typing import Any, NamedTuple
 
 from winnow.serve import fields
 from winnow.serve.refusals import Refused
@@ -18,20 +18,49 @@ Tool = Mapping[str, Any]
 """A tool as chat templates take it: {"type": "function", "function": {"name", "description", "parameters", …}}."""
 
 
-def read_tools(given: Mapping[str, Any]) -> tuple[Tool, ...]:
+class Offer(NamedTuple):
+    """Tools that the model may call."""
+
+    tools: tuple[Tool, ...] = ()
+    strict: frozenset[str] = frozenset()
+    """Names of functions whose arguments are to match their schemas."""
+    forced: frozenset[str] = frozenset()
+    """Names of functions of which one must be called; none where the model may answer in words."""
+    once: bool = False
+    """True if an answer is to have one call at most."""
+
+
+def read_tools(given: Mapping[str, Any]) -> Offer:
     """The tools that the model may call; none where `tool_choice` says so. Raises Refused."""
     tools = given.get("tools", [])
     if not isinstance(tools, list):
         raise Refused("tools must be a list of tools.", "tools")
     read = tuple(_tool(each, f"tools[{place}]") for place, each in enumerate(tools))
+    several = fields.truth(given, "parallel_tool_calls", otherwise=True)
+    names = frozenset(each["function"]["name"] for each in read)
+    strict = frozenset(each["function"]["name"] for each in tools if each["function"].get("strict"))
     choice = given.get("tool_choice", "auto")
-    if choice not in ("auto", "none"):
+    if choice == "none":
+        return Offer(once=not several)
+    if choice == "auto":
+        return Offer(read, strict, once=not several)
+    forced = names if choice == "required" else names & {_named(choice)}
+    if not forced:
+        raise Refused(f"tool_choice={shown(choice)} names none of the tools.", "tool_choice")
+    return Offer(read, strict, forced, once=not several or choice != "required")
+
+
+def _named(choice: Any) -> str:
+    """The function that is to be called."""
+    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
         raise Refused(
-            f"tool_choice={shown(choice)} is not supported: decoding is not constrained, so a call cannot be forced. "
-            "Use auto or none, and ask for the call in a message.",
+            'tool_choice must be auto, none, required, or {"type": "function", "function": {"name": …}}; it is '
+            f"{shown(choice)}.",
             "tool_choice",
         )
-    return read if choice == "auto" else ()
+    return name
 
 
 def _tool(value: Any, place: str) -> Tool:
@@ -46,12 +75,11 @@ def _tool(value: Any, place: str) -> Tool:
     description = function.get("description")
     if not isinstance(description, str | None):
         raise Refused(f"{place}.function.description must be a text.", "tools")
-    if function.get("strict") not in (None, False):
-        raise Refused(
-            f"{place}.function.strict is not supported: decoding is not constrained, so arguments may not match their "
-            "schema; leave it out.",
-            "tools",
-        )
+    strict = function.get("strict")
+    if not isinstance(strict, bool | None):
+        raise Refused(f"{place}.function.strict must be true or false.", "tools")
+    if strict and parameters and parameters.get("type") != "object":
+        raise Refused(f"{place}.function.parameters must have the type object where strict is true.", "tools")
     # Many templates take for granted that all three are there.
     read = {
         "name": name,

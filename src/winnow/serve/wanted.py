@@ -11,6 +11,7 @@ from winnow.evaluate.sampling import Sampling
 from winnow.serve import fields
 from winnow.serve.messages import Message, read_messages
 from winnow.serve.refusals import Refused
+from winnow.serve.response_format import FORMAT, Format, read_format
 from winnow.serve.tools import FIELDS, Tool, read_tools
 
 IGNORED = frozenset(
@@ -62,8 +63,14 @@ class Wanted:
     """Answers to the one prompt."""
     tools: tuple[Tool, ...] = ()
     """Tools that the model may call."""
+    strict: frozenset[str] = frozenset()
+    """Names of functions whose arguments are to match their schemas."""
+    forced: frozenset[str] = frozenset()
+    """Names of functions of which one must be called; none where the model may answer in words."""
     one_call: bool = False
     """True if an answer is to have one call at most."""
+    format: Format | None = None
+    """The form that answers without calls are to have; None for any text."""
 
     def sampling(self, default: Sampling) -> Sampling:
         """Settings of the server's, but for what the request says."""
@@ -74,12 +81,19 @@ class Wanted:
 
 def read_chat(body: Any) -> Wanted:
     """A request of /v1/chat/completions. Raises Refused."""
-    neutral = {name: values for name, values in NEUTRAL.items() if name not in FIELDS}
+    neutral = {name: values for name, values in NEUTRAL.items() if name not in (*FIELDS, FORMAT)}
     given = _fields(body, COMMON | {"messages", "max_completion_tokens"}, neutral)
     messages = read_messages(given.get("messages"))
     most = "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
-    several = fields.truth(given, "parallel_tool_calls", otherwise=True)
-    return replace(_wanted(given, most, messages, ""), tools=read_tools(given), one_call=not several)
+    tools = read_tools(given)
+    return replace(
+        _wanted(given, most, messages, ""),
+        tools=tools.tools,
+        strict=tools.strict,
+        forced=tools.forced,
+        one_call=tools.once,
+        format=read_format(given),
+    )
 
 
 def read_completion(body: Any) -> Wanted:

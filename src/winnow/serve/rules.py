@@ -1,0 +1,42 @@
+"""Rules for an answer: the functions that it may call, and the schema that it follows without a call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Schema = Mapping[str, Any]
+"""A JSON schema."""
+ANY_OBJECT: Schema = {"type": "object"}
+Special = Mapping[str, int]
+"""Tokens that are no text to a grammar, by name."""
+SPACE = r"[\x20\x0A\x0D\x09]{1,40}"
+"""Space within JSON: any, but no model goes on with it for ever."""
+ESCAPES = r"nrbtf\""
+"""Letters behind a backslash. With u, a key that a schema names could be spelled in another way, and have any value."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of an answer that may call tools."""
+
+    functions: Mapping[str, Schema]
+    """Functions that may be called, by name, with the schemas of their arguments."""
+    forced: bool = False
+    """True if the answer is calls alone."""
+    once: bool = False
+    """True if a forced call is the only one."""
+    answer: Schema | None = None
+    """The schema of an answer without calls; None for any text."""
+
+    @property
+    def free(self) -> bool:
+        """True if the answer may be any text, with calls in it."""
+        return not self.forced and self.answer is None
+
+
+def written(schema: Schema) -> str:
+    """A schema as llguidance takes it. The way in which JSON is written is no request's to choose."""
+    return json.dumps({**schema, "x-guidance": {"whitespace_pattern": SPACE, "json_allowed_escapes": ESCAPES}})
