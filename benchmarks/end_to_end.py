@@ -88,6 +88,7 @@ class Shape:
 SHAPES = {
     "small": Shape("4 layers, 8/2 heads, D 64", 4, 8, 2, 64, hidden=512, intermediate=1408),
     "large": Shape("2 layers, 32/8 heads, D 128", 2, 32, 8, 128, hidden=1024, intermediate=2816),
+    "deep": Shape("28 layers, 4/2 heads, D 64", 28, 4, 2, 64, hidden=256, intermediate=704),
 }
 
 

@@ -22,12 +22,12 @@ from transformers import DynamicCache, PreTrainedModel
 
 import winnow
 from end_to_end import SHAPES, VOCABULARY
-from reporting import RESULTS, machine, markdown_table, write_results
+from reporting import RESULTS, machine, markdown_table, of_this_processor, write_results
 from rounds import Bench, measure
 from winnow.evaluate.decoding import prefill
 from winnow.models import load_model, open_model
 
-METHODS = ("full", "snapkv @ 2%", "criticalkv @ 2%", "h2o @ 2%")
+METHODS = ("full", "snapkv @ 2%", "criticalkv @ 2%", "h2o @ 2%", "snapkv+cake @ 2%", "snapkv+global @ 2%")
 CHUNKS = (512, 2048)
 DTYPES = ("float32", "bfloat16")
 
@@ -143,7 +143,7 @@ def main() -> None:
         map(table_of, tables)
     )
     name = "prefill" if args.model is None else "prefill_model"
-    write_results(args.out, name, text, [row for rows in tables for row in rows])
+    write_results(args.out, of_this_processor(name), text, [row for rows in tables for row in rows])
     print(machine())
 
 

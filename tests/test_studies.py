@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from math import exp, expm1
 from pathlib import Path
@@ -12,33 +13,54 @@ import pytest
 
 from support.runs import ABOUT, ROW
 from winnow.estimate.journal import Journal
-from winnow.runs.folder import RunError
+from winnow.runs.folder import About, RunError
+from winnow.runs.rows import Row
 from winnow.store import LayerShape
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks" / "frontier"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks" / "pretrained"))
 
+import long_context
 from evaluated import MODEL, Part, Study, records, studies_of
 from perplexity import bits_per_number, paired
 
+VERSIONS = {"torch": "2.11.0", "transformers": "5.24.0", "winnow": "0.1.0"}
 PARTS = tuple(Part(name, name, (), ("full",), "10%") for name in ("done", "begun", "later"))
+
+
+def write_run(folder: Path, about: About, rows: Sequence[Row]) -> None:
+    """A run as `winnow eval` leaves it."""
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps(asdict(about)))
+    journal = Journal.open(folder / "cells.jsonl", {"run": "x"})
+    for row in rows:
+        journal.append(asdict(row))
+    journal.close()
 
 
 def test_pages_are_made_of_runs_that_have_rows(tmp_path: Path) -> None:
     """A run that was stopped before its first row has a description and a journal, and nothing to tell."""
     study = Study("A model", "model", tmp_path)
-    for name, rows in (("done", [ROW]), ("begun", [])):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "run.json").write_text(json.dumps(asdict(ABOUT)))
-        journal = Journal.open(tmp_path / name / "cells.jsonl", {"run": "x"})
-        for row in rows:
-            journal.append(asdict(row))
-        journal.close()
+    write_run(tmp_path / "done", ABOUT, [ROW])
+    write_run(tmp_path / "begun", ABOUT, [])
     runs = study.runs(PARTS)
     assert list(runs) == [PARTS[0]]
     assert study.run(PARTS[1]) is study.run(PARTS[2]) is None
     assert runs[PARTS[0]].rows == (ROW,)
     assert [each["part"] for each in records(study, PARTS)] == ["done"]
+
+
+def test_a_page_of_long_prompts_names_the_gpu_and_divides_by_task(tmp_path: Path) -> None:
+    study = Study("A model", "model", tmp_path)
+    about = replace(ABOUT, environment=ABOUT.environment | {"device": "NVIDIA H200"} | VERSIONS)
+    rows = [replace(ROW, cell=f"{method} {task}", method=method, task=task) for method in ("full", "snapkv @ 5%") for task in ("cwe", "vt")]
+    write_run(tmp_path / long_context.RULER.name, about, rows)
+    text, found = long_context.page([study, Study("Another", "other", tmp_path / "other")])
+    assert "Measured on an NVIDIA H200, torch" in text
+    assert "`cwe`" in text.split("At 5%, by task:")[1]
+    assert "Another" not in text
+    assert [each["method"] for each in found] == ["full", "snapkv @ 5%"]
 
 
 def test_models_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
