@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from math import exp, expm1
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def test_pages_are_made_of_runs_that_have_rows(tmp_path: Path) -> None:
 def test_a_page_of_long_prompts_names_the_gpu_and_divides_by_task(tmp_path: Path) -> None:
     study = Study("A model", "model", tmp_path)
     about = replace(ABOUT, environment=ABOUT.environment | {"device": "NVIDIA H200"} | VERSIONS)
-    rows = [replace(ROW, cell=f"{method} {task}", method=method, task=task) for method in ("full", "snapkv @ 5%") for task in ("cwe", "vt")]
+    cells = product(("full", "snapkv @ 5%"), ("cwe", "vt"))
+    rows = [replace(ROW, cell=f"{method} {task}", method=method, task=task) for method, task in cells]
     write_run(tmp_path / long_context.RULER.name, about, rows)
     text, found = long_context.page([study, Study("Another", "other", tmp_path / "other")])
     assert "Measured on an NVIDIA H200, torch" in text
