@@ -80,7 +80,7 @@ def prefilled(model: Any, ids: Tensor) -> tuple[winnow.CompressedCache, float]:
     """A batch whose compression waits, and the seconds of its prefill."""
     cache = winnow.CompressedCache(model, winnow.method("full"), defer=True)
     begin = time.perf_counter()
-    model(ids, past_key_values=cache, logits_to_keep=1)
+    model(ids, cache=cache, logits_to_keep=1)
     return cache, time.perf_counter() - begin
 
 
@@ -91,7 +91,7 @@ def decoded(model: Any, caches: dict[str, winnow.CompressedCache], batch: int, s
     for step in range(WARM + steps):
         for name, cache in caches.items():
             begin = time.perf_counter()
-            model(token, past_key_values=cache)
+            model(token, cache=cache)
             if step >= WARM:
                 times[name].append(1000 * (time.perf_counter() - begin))
     return {name: statistics.median(found) for name, found in times.items()}

@@ -102,7 +102,7 @@ class Contender:
         for number in range(count):
             begin = time.thread_time()
             with torch.no_grad():
-                self._model(token, past_key_values=self.cache)
+                self._model(token, cache=self.cache)
             self.steps.append(time.thread_time() - begin)
             if number < WARM_UP:
                 self.forget(1)
@@ -130,7 +130,7 @@ def prefilled(model: PreTrainedModel, cache: Cache, attention: str, rows: int) -
     model.set_attn_implementation(attention)
     ids = torch.randint(0, VOCABULARY, (rows, PROMPT), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        model(ids, past_key_values=cache, logits_to_keep=1)
+        model(ids, cache=cache, logits_to_keep=1)
     return cache
 
 

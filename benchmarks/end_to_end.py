@@ -183,7 +183,7 @@ def read(model: PreTrainedModel, ids: Tensor, cache: winnow.CompressedCache) -> 
     """Seconds of a prefill."""
     begin = time.perf_counter()
     with torch.no_grad():
-        model(ids, past_key_values=cache, logits_to_keep=1)
+        model(ids, cache=cache, logits_to_keep=1)
     return time.perf_counter() - begin
 
 
@@ -267,7 +267,7 @@ def decode(model: PreTrainedModel, made: list[Contender], steps: int) -> dict[st
             model.set_attn_implementation(each.attention)
             begin = time.perf_counter()
             with torch.no_grad():
-                model(token, past_key_values=each.cache)
+                model(token, cache=each.cache)
             if step >= 2:
                 times[each.name].append(time.perf_counter() - begin)
     return {name: 1000 * statistics.median(values) for name, values in times.items()}

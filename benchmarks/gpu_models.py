@@ -17,6 +17,7 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList
 
 import winnow
 from gpu_clock import Clock, Run, free_bytes, peak_bytes, peak_reset, wait
+from winnow.models.cache_argument import generation_name, with_cache
 
 STOCK = "stock"
 """transformers' DynamicCache with sdpa."""
@@ -192,7 +193,7 @@ def _generated_ms(setting: Setting, model: PreTrainedModel, ids: Tensor, clock: 
         model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            past_key_values=cache,
+            **{generation_name(): cache},
             generation_config=settings,
             logits_processor=LogitsProcessorList([marks]),
         )
@@ -220,7 +221,7 @@ def _cache(setting: Setting, model: PreTrainedModel, rounds: int) -> Cache:
 
 @torch.no_grad()
 def _forward(model: PreTrainedModel, ids: Tensor, cache: Cache) -> None:
-    model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    model(ids, **with_cache(model, cache), logits_to_keep=1)
 
 
 def _held(cache: Cache) -> int:

@@ -151,7 +151,7 @@ class Run:
         self.cache = way.make(model)
         model.set_attn_implementation("winnow" if way.attention == "winnow" else "nothing")
         with torch.no_grad(), prompts_unattended():
-            model(prompt, past_key_values=self.cache, logits_to_keep=1)
+            model(prompt, cache=self.cache, logits_to_keep=1)
         self.times: list[float] = []
 
     def decode(self, steps: int) -> None:
@@ -160,7 +160,7 @@ class Run:
         for number in range(steps):
             begin = time.thread_time()
             with torch.no_grad():
-                self._model(self._token, past_key_values=self.cache)
+                self._model(self._token, cache=self.cache)
             if number >= WARM_UP:
                 self.times.append(1e3 * (time.thread_time() - begin))
 

@@ -50,7 +50,7 @@ def measured(model_file: str, weights: str, depths: list[int], steps: int) -> Me
                 kernel.seconds.clear()
                 taken.clear()
             begin = time.perf_counter()
-            model(torch.randint(vocabulary, (1, 1)), past_key_values=cache)
+            model(torch.randint(vocabulary, (1, 1)), cache=cache)
             taken.append(time.perf_counter() - begin)
         found[str(depth)] = (median(kernel.seconds), median(taken))
     return found

@@ -59,9 +59,9 @@ def replay(model: PreTrainedModel, ids: Tensor, prompt: int, method: winnow.Meth
     """Logits [n, V] for the answer's tokens under a method, and the bytes that are held in the end."""
     folds = None if method.full else every
     cache = winnow.CompressedCache(model, method, fold_every=folds)
-    parts = [model(ids[:, :prompt], past_key_values=cache).logits[0, -1:]]
+    parts = [model(ids[:, :prompt], cache=cache).logits[0, -1:]]
     for turn in ids[:, prompt:-1].split(every, dim=1):
-        parts.append(model(turn, past_key_values=cache).logits[0])
+        parts.append(model(turn, cache=cache).logits[0])
     return torch.cat(parts), cache.stats().held_bytes
 
 

@@ -98,7 +98,7 @@ class Run:
         self.record.fold_seconds = self._compress_seconds() - self._prompt_seconds
 
     def _forward(self, tokens: Tensor) -> Tensor:
-        output = self.model(tokens, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
+        output = self.model(tokens, cache=self.cache, use_cache=True, logits_to_keep=1)
         most_likely: Tensor = output.logits[:, -1].argmax(-1, keepdim=True)
         return most_likely
 

@@ -45,7 +45,7 @@ def stock(subject: Subject) -> None:
     """transformers' own cache and attention."""
     subject.model.set_attn_implementation("sdpa")
     with torch.no_grad():
-        subject.model(subject.ids, past_key_values=DynamicCache(), logits_to_keep=1)
+        subject.model(subject.ids, cache=DynamicCache(), logits_to_keep=1)
 
 
 def compressed(subject: Subject, method: str, chunk: int | None = None) -> None:

@@ -71,7 +71,7 @@ def child(kind: str, tokens: int, layers: int) -> None:
         model(torch.zeros(1, 64, dtype=torch.int64), use_cache=False)
         before = peak()
         ids = torch.zeros(1, tokens, dtype=torch.int64)
-        model(ids, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1)
+        model(ids, cache=cache, use_cache=cache is not None, logits_to_keep=1)
         rise = peak() - before
     held = 0
     if isinstance(cache, winnow.CompressedCache):

@@ -56,7 +56,7 @@ def measured(model: PreTrainedModel, ids: Tensor) -> Prompt:
     (PROCESS / "clear_refs").write_text("5")  # forgets the peak
     cache = winnow.CompressedCache(model, "adakv @ 5%")
     held, found, start = _peak(), _pages(), time.perf_counter()
-    model(ids, past_key_values=cache, logits_to_keep=1)
+    model(ids, cache=cache, logits_to_keep=1)
     return Prompt(time.perf_counter() - start, _pages() - found, _peak() - held)
 
 

@@ -129,14 +129,14 @@ def measure(found: list[Variant], ids: Tensor, budget: str, steps: int, rounds: 
         for variant in found:
             cache = winnow.CompressedCache(variant.model, f"adakv @ {budget}")
             start = perf_counter()
-            variant.model(ids, past_key_values=cache, logits_to_keep=1)
+            variant.model(ids, cache=cache, logits_to_keep=1)
             variant.prefills.append(perf_counter() - start)
             if number == rounds - 1:
                 caches.append(cache)
     for _ in range(steps):
         for variant, cache in zip(found, caches, strict=True):
             start = perf_counter()
-            variant.model(ids[:, -1:], past_key_values=cache)
+            variant.model(ids[:, -1:], cache=cache)
             variant.steps.append(perf_counter() - start)
 
 

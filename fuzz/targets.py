@@ -53,7 +53,7 @@ def check_context(data: bytes, folder: Path) -> None:
     context.stats()
     ContextFile.open(path).document  # noqa: B018 (read, and decoded)
     with torch.no_grad():
-        model_of(name)(torch.ones(len(context.input_ids), 1, dtype=torch.int64), past_key_values=context.cache())
+        model_of(name)(torch.ones(len(context.input_ids), 1, dtype=torch.int64), cache=context.cache())
 
 
 def check_journal(data: bytes, folder: Path) -> None:

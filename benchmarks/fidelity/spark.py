@@ -103,14 +103,14 @@ class Prompt:
         self.model, self.rest = model, ids[:, -ASKING:]
         self.layers = list(layers_of(model, ids))
         self.waiting = winnow.CompressedCache(model, winnow.method("full"), defer=True)
-        model(ids[:, :-ASKING], past_key_values=self.waiting, logits_to_keep=1)
+        model(ids[:, :-ASKING], cache=self.waiting, logits_to_keep=1)
         self.dense = self.logits("full")
 
     @torch.no_grad()
     def logits(self, method: str) -> Tensor:
         """fp32 [ASKING, V], log-probabilities of every next token."""
         cache = self.waiting.compressed_by(winnow.method(method))
-        return self.model(self.rest, past_key_values=cache).logits[0].float().log_softmax(-1)
+        return self.model(self.rest, cache=cache).logits[0].float().log_softmax(-1)
 
 
 def row(prompts: Sequence[Prompt], store: str) -> Row:

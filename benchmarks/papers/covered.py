@@ -70,7 +70,7 @@ def _kept(examined: Examined, kind: str, number: int, methods: Sequence[Method])
     waiting = winnow.CompressedCache(examined.model, winnow.method("full"), defer=True)
     prompt = examined.prompt(kind, number)
     with torch.no_grad():
-        examined.model(prompt, past_key_values=waiting, logits_to_keep=1)
+        examined.model(prompt, cache=waiting, logits_to_keep=1)
     for method in methods:
         cache = waiting.compressed_by(method)
         layers = [index for index, layer in enumerate(cache.layers) if isinstance(layer, CompressedLayer)]

@@ -98,7 +98,7 @@ class OwnModel:
 
     @torch.no_grad()
     def _step(self, token: Tensor, cache: CompressedCache) -> None:
-        self.model(input_ids=token, past_key_values=cache, use_cache=True)
+        self.model(input_ids=token, cache=cache, use_cache=True)
 
 
 @dataclass(frozen=True)
