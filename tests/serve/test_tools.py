@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from tokenizers import AddedToken
 
 from support.serving import beginning, small
+from support.sites import CHAT, answered, refused, streamed
 from support.tools import DECLARED, END, HERMES, LLAMA, PLAIN, RESPONSES, TOOL, asked_with_tools, call_text, speller
 from winnow.evaluate.sampling import Sampling
 from winnow.models import ModelSource
@@ -18,7 +19,6 @@ from winnow.serve.heard import Heard
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CHAT = "/v1/chat/completions"
 BARE = '{"name": "weather", "parameters": {"city": "Rome"}}'
 
 
@@ -59,27 +59,6 @@ def site_of(source, said):
     yield make
     for engine in engines:
         assert engine.close()
-
-
-def answered(client, **asked):
-    response = client.post(CHAT, json=asked)
-    assert response.status_code == 200, response.text
-    return response.json()
-
-
-def refused(client, **asked):
-    response = client.post(CHAT, json=asked)
-    assert response.status_code == 400, response.text
-    return response.json()["error"]
-
-
-def streamed(client, **asked):
-    """Pieces of a stream: the choices of each."""
-    response = client.post(CHAT, json={**asked, "stream": True})
-    assert response.status_code == 200, response.text
-    lines = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line.startswith("data: ")]
-    assert lines.pop() == "[DONE]"
-    return [choice for line in lines for choice in json.loads(line)["choices"]]
 
 
 def functions(calls):

@@ -19,7 +19,7 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
 
     Few rows of inputs are multiplied as the weight is stored: by Winnow's kernels where they outrun torch's, else by
     torch's, which read bfloat16. Many rows, and what those kernels do not read, are multiplied by the weight in the
-    dtype of the inputs, a part at a time.
+    dtype of the inputs, or in float32 where torch has no library for products of that dtype, a part at a time.
     """
 
     compiled_few: int
