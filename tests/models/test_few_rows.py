@@ -70,7 +70,7 @@ def test_products_of_any_shape(kind, inputs, outputs, shape, bias, turned, seed)
     found = layer(given)
     assert (found.shape, found.dtype) == ((*given.shape[:-1], outputs), torch.bfloat16)
     assert found.is_contiguous()
-    if kind is CompiledLinear and given.numel() > kind.few(torch.bfloat16) * inputs:
+    if kind is CompiledLinear and given.numel() > kind.few(torch.bfloat16) * inputs and torch_multiplies(given.dtype):
         # Of two inputs torch rounds the product before it adds the bias, too.
         assert torch.equal(found, plain(given))
         return
