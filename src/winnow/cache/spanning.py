@@ -49,8 +49,8 @@ class HeldLayer(NamedTuple):
     values: Tensor
     """[S, Dv]"""
     selection: Selection
-    ranks: Tensor
-    """[S] int64: how many slots of its head are better than a slot, where the scorer does not refine scores."""
+    ranks: Tensor | None
+    """[S] int64: how many slots of its head are better than a slot; None where a scorer refines scores every time."""
     whole: LayerView | None
     """All that there was, where somebody wants to see what became of it."""
 
@@ -181,9 +181,8 @@ def _held(method: Method, view: LayerView, ranking: Ranking, claim: Claim, slots
     scores = refined(method.scorer, ranking, slots, view)
     selection = select(scores, slots, view.layer)
     ranking = ranking if method.scorer.refines else Ranking(ranking.scores)
-    return HeldLayer(
-        bare, ranking, claim, length, *gathered(view, selection), selection, ranks(scores, selection), None
-    )
+    order = None if method.scorer.refines else ranks(scores, selection)
+    return HeldLayer(bare, ranking, claim, length, *gathered(view, selection), selection, order, None)
 
 
 def _slots(scores: Tensor, method: Method, allocation: Allocation, layer: int) -> Tensor:
@@ -201,7 +200,7 @@ def _narrowed(held: HeldLayer, method: Method, slots: Tensor) -> HeldLayer:
     if torch.equal(slots, held.counts):
         return held
     order = held.ranks
-    if method.scorer.refines:
+    if order is None:
         order = ranks(refined(method.scorer, held.ranking, slots, held.spread()), held.selection)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), slots.cumsum(0)])
     keep = columns((order < sent(slots, order.device)[held.heads])[None], int(offsets[-1]))
@@ -209,7 +208,7 @@ def _narrowed(held: HeldLayer, method: Method, slots: Tensor) -> HeldLayer:
         keys=held.keys[keep],
         values=held.values[keep],
         selection=Selection(held.selection.positions[keep], offsets),
-        ranks=order[keep],
+        ranks=None if held.ranks is None else held.ranks[keep],
     )
 
 
