@@ -24,13 +24,11 @@ def is_constrained(wanted: Wanted) -> bool:
 
 
 def grammar_of(grammars: Grammars, wanted: Wanted, form: Form | None) -> Grammar | None:
-    """The grammar of a request's answers; None where they may be any text. Raises Refused.
+    """The grammar of answers that are constrained; None where no tool is there to be called. Raises Refused.
 
     form: in which calls of tools are written; None where there are none to call.
     """
     schema = wanted.format
-    if not is_constrained(wanted):
-        return None
     if form is None:
         return None if schema is None else grammars.compiled(partial(schema_grammar, schema.schema), schema.field)
     field = "tools" if wanted.strict else "tool_choice" if wanted.forced else FORMAT
