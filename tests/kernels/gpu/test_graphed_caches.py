@@ -20,6 +20,7 @@ from support.graphed import CAPTURE, ON_GPU, PROMPT, Places, back, not_waiting, 
 from winnow import CacheError, CompressedCache, GraphedDecoder
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.tail import Tail
+from winnow.models.cache_argument import generation_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GEMMAS = ("gemma2", "gemma3_text", "gemma3n_text", "gemma4_text")
@@ -169,6 +170,8 @@ def test_nothing_of_a_replayed_step_waits_for_the_device(both_places: Places) ->
 def test_the_example_of_the_page_generates_what_the_model_does(both_places: Places) -> None:
     here, there = both_places.here, both_places.device
     (example,) = re.findall(r"^def continued.*?^    return .*?$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
+    # The page names the argument as the newest transformers does.
+    example = example.replace("(ids, cache=", f"(ids, {generation_name()}=")
     given = {"CompressedCache": CompressedCache, "GraphedDecoder": partial(GraphedDecoder, capture=CAPTURE)}
     names: dict[str, Any] = {"torch": torch, "winnow": SimpleNamespace(**given)}
     exec(example, names)
