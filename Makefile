@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # The CPU build is enough for everything here; a CUDA build of the same version works too.
 TORCH  ?= torch==2.13.0
+# The kernels of an environment are for this machine's processor; "all" builds what wheels have.
+INSTRUCTION_SETS ?= here
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.19.0
 INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.py compressed.py context.py guards.py \
@@ -40,7 +42,7 @@ help:
 	@echo "make test        set up, then run the tests"
 	@echo "make test-low    the integration tests on the lowest supported transformers"
 	@echo "make test-gpu    kernels and caches on a GPU, where there is one"
-	@echo "make test-slow   a Ray cluster that loses a node (installs ray)"
+	@echo "make test-slow   a Ray cluster that loses a node (installs ray), headers of the kernels alone"
 	@echo "make attack      every attack, whole, and the sanitizers; rewrites docs/results/attack.md"
 	@echo "make sanitize    the kernels' and files' tests with address, undefined and thread sanitizers (needs g++)"
 	@echo "make fuzz        each fuzz target for a minute (installs atheris, needs clang++)"
@@ -57,7 +59,8 @@ $(READY): pyproject.toml $(wildcard native/* native/*/* native/*/*/*)
 	@# Debian leaves one without pip where its package of venv is missing.
 	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python native/pip_with_steps.py install --editable ".[all]"
+	$(BIN)/python native/pip_with_steps.py install --editable ".[all]" \
+	  --config-settings=cmake.define.WINNOW_INSTRUCTION_SETS=$(INSTRUCTION_SETS)
 	touch $@
 
 # What is installed already is not built again for an extra of it.

@@ -32,7 +32,7 @@ def build(source: Path, folder: Path, sanitizer: str, compiler: str = COMPILER) 
     """Configures and builds a CMake project. Raises CalledProcessError where that fails."""
     near = Path(sys.executable).parent
     cmake = shutil.which("cmake", path=os.pathsep.join([str(near), os.environ.get("PATH", "")])) or "cmake"
-    options = [f"-DWINNOW_SANITIZE={sanitizer}", f"-DCMAKE_CXX_COMPILER={compiler}"]
+    options = [f"-DWINNOW_SANITIZE={sanitizer}", f"-DCMAKE_CXX_COMPILER={compiler}", "-DWINNOW_INSTRUCTION_SETS=here"]
     print(f"\nbuilding {source.name} with the {sanitizer} sanitizer in {folder.relative_to(ROOT)}", flush=True)
     subprocess.run([cmake, "-S", source, "-B", folder, *options], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([cmake, "--build", folder, "--parallel", str(os.cpu_count() or 1)], check=True)

@@ -35,7 +35,7 @@ class BuildSteps:
         """The build is at a step of so many."""
         if step == 1:
             self._begin = time.monotonic()
-            print("Building the kernels for every instruction set, a few minutes on two cores.", flush=True)
+            print("Building the kernels, a few minutes on two cores.", flush=True)
         self.step, self.steps = step, steps
         text = f"  step {step} of {steps}, {time.monotonic() - self._begin:.0f} s"
         print(text, end="\r" if self._on_terminal and step < steps else "\n", flush=True)

@@ -26,15 +26,20 @@ bool has_tiles() {
 }
 #endif
 
-// The one of a name, or the best for this machine; null if it runs none of that name.
+// The one of a name, or the best for this machine; null if it runs none of that name, or none was built.
 const InstructionSet* find(const char* name) {
-#ifdef WINNOW_X86
-  const bool basics =
-      __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
-  const bool avx2 = basics && __builtin_cpu_supports("avx2");
-  const bool avx512 = basics && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+#ifdef WINNOW_AVX2
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+                    __builtin_cpu_supports("popcnt");
+#endif
+#ifdef WINNOW_AVX512
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+#ifdef WINNOW_AVX512VNNI
   const bool avx512vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+#endif
+#ifdef WINNOW_AVX512BF16
   const bool avx512bf16 =
       avx512vnni && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi2");
 #endif
@@ -45,12 +50,18 @@ const InstructionSet* find(const char* name) {
 #ifdef WINNOW_AMX
       {{"amx", isa::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
 #endif
-#ifdef WINNOW_X86
+#ifdef WINNOW_AVX512BF16
       {{"zen4", isa::zen4, matrix::zen4}, avx512bf16, __builtin_cpu_is("amdfam19h") != 0},
       {{"zen5", isa::zen5, matrix::zen5}, avx512bf16, __builtin_cpu_is("amd") != 0},
       {{"avx512bf16", isa::avx512bf16, matrix::avx512bf16}, avx512bf16},
+#endif
+#ifdef WINNOW_AVX512VNNI
       {{"avx512vnni", isa::avx512vnni, matrix::avx512vnni}, avx512vnni},
+#endif
+#ifdef WINNOW_AVX512
       {{"avx512", isa::avx512, matrix::avx512}, avx512},
+#endif
+#ifdef WINNOW_AVX2
       {{"avx2", isa::avx2, matrix::avx2}, avx2},
 #endif
       {{"portable", isa::portable, matrix::portable}, true},
