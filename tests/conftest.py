@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,12 @@ from winnow.models import ModelSource, open_model
 # Machines are busy now and then: no test fails for being slow.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+def pytest_collection_finish() -> None:
+    """No collection of garbage in a test looks through what is imported, which takes half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

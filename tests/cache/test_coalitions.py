@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import winnow
-from support.alive import alive
+from support.alive import alive, alive_since
 from support.families import prompt
 from support.oracle import full_layers, masked_logits
 from support.small_caches import made
@@ -109,7 +109,7 @@ def test_held_bytes_are_the_bytes_of_the_tensors_alive(model):
     filled(model, ids).coalitions(masks, WINDOW)
     before = alive()
     rows = filled(model, ids).coalitions(masks, WINDOW)
-    added = {where: size for where, size in alive().items() if where not in before}
+    added = alive_since(before)
     assert sum(added.values()) == rows.stats().held_bytes
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 
 import winnow
-from support.alive import alive
+from support.alive import alive, alive_since
 from support.families import prompt
 from support.packed_caches import (
     BUDGET,
@@ -32,17 +30,6 @@ from winnow import CompressedCache
 from winnow.kernels import PackedBlock, parts_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@contextmanager
-def new_objects() -> Iterator[None]:
-    """Within, `gc.get_objects` tells of objects made since only, which is quick."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 EVICTIONS = ["snapkv", "adakv", "pyramidkv", "h2o", "tova", "knorm", "streamingllm", "headkv-r2", "kvec", "aperturekv"]
@@ -80,10 +67,11 @@ def parts(layer: Any) -> Sequence[Any]:
 def test_held_bytes_are_the_bytes_of_the_tensors_alive(packed_model: Any, name: str) -> None:
     method, ids = composed(name), prompt(length=N)
     filled(packed_model, ids, method)  # tables of bits and places are made once
-    with new_objects():
-        past = filled(packed_model, ids, method)
-        stats = past.stats()
-        assert sum(alive().values()) == stats.held_bytes == sum(stats.bytes.values())
+    before = alive()
+    past = filled(packed_model, ids, method)
+    stats = past.stats()
+    added = alive_since(before)
+    assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
 
 
 @pytest.mark.parametrize("name", combinations())

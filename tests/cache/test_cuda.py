@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralFo
 from transformers.cache_utils import DynamicCache
 
 import winnow
-from support.alive import alive
+from support.alive import alive, alive_since
 from winnow.cache import overlap
 from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.tail import Tail
@@ -181,7 +181,7 @@ def test_held_bytes_are_the_bytes_of_the_tensors_alive(method: str) -> None:
     decoded(model, winnow.CompressedCache(model, method), prompts(2))  # tables that kernels keep are not a cache's
     before, cache = alive(), winnow.CompressedCache(model, method)
     decoded(model, cache, prompts(2))
-    added = {where: size for where, size in alive().items() if where not in before}
+    added = alive_since(before)
     stats = cache.stats()
     assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
 

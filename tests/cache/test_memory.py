@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import winnow
-from support.alive import alive
+from support.alive import alive, alive_since
 from support.families import build, prompt
 from winnow.kernels import native
 
@@ -49,7 +49,7 @@ def test_held_bytes_are_the_bytes_of_the_tensors_alive(model, name, kernels):
     fill(model, cache, ids)
     for _ in range(70):
         fill(model, cache, step)
-    added = {where: size for where, size in alive().items() if where not in before}
+    added = alive_since(before)
     stats = cache.stats()
     assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
     assert stats.used_bytes <= stats.held_bytes
@@ -160,7 +160,7 @@ def test_a_fork_adds_only_its_own_tail(model):
     fill(model, cache, prompt(length=N))
     before = alive()
     fork = copy.deepcopy(cache)
-    added = sum(size for where, size in alive().items() if where not in before)
+    added = sum(alive_since(before).values())
     tail = fork.stats().bytes["tail_keys"] + fork.stats().bytes["tail_values"]
     assert added == tail + 6 * 8
     assert tail < cache.stats().bytes["keys"] * 10
@@ -183,7 +183,7 @@ def test_reset_gives_everything_back(model):
     cache = winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET))
     fill(model, cache, prompt(length=N))
     cache.reset()
-    assert not {where for where in alive() if where not in before}
+    assert not alive_since(before)
     assert cache.stats().held_bytes == 0
     fill(model, cache, prompt(length=30))
     assert cache.stats().tokens_seen == 30
@@ -215,7 +215,7 @@ def test_a_cache_that_folds_holds_what_it_says(model, name, queries):
     fill(model, cache, ids)
     for _ in range(70):
         fill(model, cache, prompt(rows=2, length=1))
-    added = {where: size for where, size in alive().items() if where not in before}
+    added = alive_since(before)
     stats = cache.stats()
     assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
     # The last queries, of 2 rows and 4 heads in 6 layers, and room for the next one.

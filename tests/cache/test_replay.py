@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import winnow
-from support.alive import alive
+from support.alive import alive, alive_since
 from support.contexts import GREEDY
 from support.families import build, prompt
 from support.oracle import full_layers, masked_logits
@@ -239,7 +239,7 @@ def test_nothing_but_the_fork_is_alive_afterwards() -> None:
     winnow.compress(MODEL, ids[:, :150], "kvzip @ 8", tokenizer=WORDS)
     before = alive()
     context = winnow.compress(MODEL, ids[:, :240], "kvzip @ 8", tokenizer=WORDS)
-    added = {where: size for where, size in alive().items() if where not in before}
+    added = alive_since(before)
     kept_whole = context.input_ids.untyped_storage().data_ptr()
     assert sum(size for where, size in added.items() if where != kept_whole) <= context.stats().held_bytes + 64
 

@@ -14,3 +14,8 @@ def alive() -> dict[int, int]:
     # Tensors that torch.compile traces with have none.
     tensors = [each for each in gc.get_objects() if isinstance(each, Tensor) and not is_fake(each)]
     return {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
+
+
+def alive_since(before: dict[int, int]) -> dict[int, int]:
+    """Those of `alive` that were not among those before."""
+    return {where: size for where, size in alive().items() if where not in before}
