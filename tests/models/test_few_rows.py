@@ -98,6 +98,7 @@ def test_kernels_multiply_few_rows_and_torch_many(dtype, monkeypatch):
     layer = CompiledLinear.of(nn.Linear(64, 96).to(dtype).requires_grad_(False))
     most = layer.few(dtype)
     monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("torch multiplied"))
+    monkeypatch.setattr(compiled, "linear", lambda *_: pytest.fail("torch multiplied"))
     for rows in (1, 2, most):
         layer(torch.randn(rows, 64, dtype=dtype))
     monkeypatch.setattr(compiled, "has_onednn", lambda: False)
@@ -115,7 +116,7 @@ def test_many_rows_that_torch_has_no_library_for_are_multiplied_in_float32(dtype
     monkeypatch.setattr(parts, "_PART", 64 * 128)  # a weight of several parts, the last one shorter
     plain = nn.Linear(128, 200, bias).to(dtype).requires_grad_(False)
     layer, given = CompiledLinear.of(plain), torch.randn(*shape, 128, dtype=dtype)
-    with patch.object(nn.Linear, "forward", lambda *_: pytest.fail("torch multiplied")):
+    with patch.object(compiled, "linear", lambda *_: pytest.fail("torch multiplied")):
         found = layer(given)
     exact = nn.functional.linear(given.double(), plain.weight.double(), plain.bias.double() if bias else None)
     assert found.dtype == dtype

@@ -2,6 +2,7 @@
 
 from winnow.models.devices import available_memory, pick_device
 from winnow.models.dtypes import DTYPES
+from winnow.models.experts import read_experts_directly
 from winnow.models.few_rows import read_weights_directly
 from winnow.models.gated import gate_in_one_pass
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
@@ -31,6 +32,7 @@ __all__ = [
     "open_skeleton",
     "pick_device",
     "quantize_weights",
+    "read_experts_directly",
     "read_weights_directly",
     "skeleton_in",
     "weights_of",

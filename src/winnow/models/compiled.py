@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, Weight
@@ -48,8 +49,13 @@ class CompiledLinear(Planned[LinearPlan], DirectLinear):
             return nn.Linear.forward(self, inputs)
         if self._are_few(inputs):
             return plan.run(inputs)
-        if not torch_multiplies(inputs.dtype):
-            return linear_in_float32(inputs, self.weight, self.bias)
-        if inputs.dtype == torch.float32 and native.is_zen() and has_onednn():
-            return linear_by_onednn(inputs, self.weight, self.bias)
-        return nn.Linear.forward(self, inputs)
+        return many_rows(inputs, self.weight, self.bias)
+
+
+def many_rows(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """inputs [..., I], weight [O, I], bias [O] -> [..., O], by the fastest library here."""
+    if not torch_multiplies(inputs.dtype):
+        return linear_in_float32(inputs, weight, bias)
+    if inputs.dtype == torch.float32 and native.is_zen() and has_onednn():
+        return linear_by_onednn(inputs, weight, bias)
+    return linear(inputs, weight, bias)

@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from winnow.errors import ModelError
 from winnow.models.devices import DeviceMap, check_device_map, pick_device
 from winnow.models.dtypes import pick_dtype
+from winnow.models.experts import read_experts_directly
 from winnow.models.few_rows import read_weights_directly
 from winnow.models.gated import gate_in_one_pass
 from winnow.models.gguf import end_tokens, follow_settings, read_gguf
@@ -39,9 +40,9 @@ def load_model(
     own; float32 instead of float16 on the CPU; of a GGUF file bfloat16, or float32 on a CPU without instructions for
     it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers over all.
     weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU, where
-    "auto" is bfloat16. On a CPU plain ones are read without a copy for few rows (`read_weights_directly`), norms and
-    rotary embeddings take one pass (`normalize_in_one_pass`, `embed_in_one_pass`), and MLPs a piece of a long prompt at
-    a time (`feed_in_pieces`), and gate a token in one pass (`gate_in_one_pass`).
+    "auto" is bfloat16. On a CPU plain ones and experts are read without a copy for few rows (`read_weights_directly`,
+    `read_experts_directly`), norms and rotary embeddings take one pass (`normalize_in_one_pass`, `embed_in_one_pass`),
+    and MLPs a piece of a long prompt at a time (`feed_in_pieces`), and gate a token in one pass (`gate_in_one_pass`).
 
     Raises:
         ModelError: the weights are missing or unreadable, there is no such device, or it has no kernel for `weights`.
@@ -75,6 +76,7 @@ def load_model(
 def use_own_layers(model: PreTrainedModel) -> None:
     """Puts Winnow's layers in place of a model's on the CPU where they are faster, and its rotary embedding."""
     read_weights_directly(model)
+    read_experts_directly(model)
     normalize_in_one_pass(model)
     feed_in_pieces(model)
     gate_in_one_pass(model)

@@ -1,0 +1,214 @@
+"""Experts by the compiled kernels: what they compute in every form that transformers has, and when they do not."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.integrations.moe import use_experts_implementation
+
+from support.families import build, prompt
+from support.instruction_sets import needs_native
+from support.stand_ins import assert_files_know_the_model, assert_same_logits, used_copies
+from winnow.models import experts as subject
+from winnow.models import read_experts_directly
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
+EXPERTS, WIDTH, INNER, CHOSEN = 5, 24, 40, 2
+FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "granitemoe", "gpt_oss", "qwen3_next", "deepseek_v2", "deepseek_v3")
+
+
+class Form(NamedTuple):
+    """Properties by which a module of experts describes itself to transformers."""
+
+    is_transposed: bool
+    has_bias: bool
+    has_gate: bool
+
+
+FORMS = [Form(*each) for each in product((False, True), repeat=3)]
+
+
+def made(form: Form, dtype: torch.dtype) -> nn.Module:
+    """Random experts of a form."""
+
+    @use_experts_implementation(**form._asdict())
+    class Experts(nn.Module):
+        def __init__(self, config: Any) -> None:
+            super().__init__()
+            self.num_experts, self.act_fn = EXPERTS, nn.functional.silu
+            enter = "gate_up_proj" if form.has_gate else "up_proj"
+            for name, outputs, inputs in ((enter, INNER * (1 + form.has_gate), WIDTH), ("down_proj", WIDTH, INNER)):
+                shape = (inputs, outputs) if form.is_transposed else (outputs, inputs)
+                self.register_parameter(name, nn.Parameter(torch.randn(EXPERTS, *shape) / 4))
+                if form.has_bias:
+                    self.register_parameter(f"{name}_bias", nn.Parameter(torch.randn(EXPERTS, outputs)))
+
+        def forward(self, *_: Tensor) -> Tensor:
+            raise AssertionError("the implementation is chosen by name")
+
+    torch.manual_seed(0)
+    found: nn.Module = Experts(SimpleNamespace(_experts_implementation="grouped_mm")).to(dtype).requires_grad_(False)
+    return found
+
+
+def routed(tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, and two experts of each; nobody chose the last but one."""
+    draw = torch.Generator().manual_seed(1)
+    scores = torch.rand(tokens, EXPERTS, generator=draw)
+    scores[:, -2] = -1
+    return torch.randn(tokens, WIDTH, generator=draw).to(dtype), scores.topk(CHOSEN).indices, scores[:, :CHOSEN]
+
+
+def oracle(
+    experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor, finish: Callable[[Tensor], Tensor] = lambda row: row
+) -> Tensor:
+    """Each token by each of its experts in float64, one after another."""
+
+    def layer(name: str, expert: int, row: Tensor) -> Tensor:
+        weight = getattr(experts, name)[expert].double()
+        found = row @ (weight if experts.is_transposed else weight.mT)
+        return found + getattr(experts, f"{name}_bias")[expert].double() if experts.has_bias else found
+
+    outputs = torch.zeros(tokens.shape, dtype=torch.float64)
+    for token, place in product(range(len(tokens)), range(CHOSEN)):
+        expert = int(chosen[token, place])
+        inner = layer("gate_up_proj" if experts.has_gate else "up_proj", expert, tokens[token].double())
+        if experts.has_gate:
+            gate, up = inner.chunk(2)
+            inner = nn.functional.silu(gate) * up
+        else:
+            inner = nn.functional.silu(inner)
+        outputs[token] += weights[token, place].double() * finish(layer("down_proj", expert, inner))
+    return outputs
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the processor, its kernels serve experts."""
+    monkeypatch.setattr(subject, "outruns_torch", lambda: True)
+
+
+def replaced(model: PreTrainedModel) -> PreTrainedModel:
+    """The model, once its experts are Winnow's."""
+    read_experts_directly(model)
+    assert model.config._experts_implementation == subject.IMPLEMENTATION
+    return model
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 7, 100])  # of 100 more choose an expert than count as few
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_experts_of_every_form_compute_what_the_oracle_does(form: Form, dtype: torch.dtype, tokens: int) -> None:
+    experts, given = made(form, dtype), routed(tokens, dtype)
+    found = subject.experts_forward(experts, *given)
+    assert subject._KNOWN[experts].enter is not None
+    assert found.dtype == dtype
+    expected = oracle(experts, *given)
+    room = 1e-5 if dtype == torch.float32 else 2e-2 if dtype == torch.bfloat16 else 3e-3
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=room * float(expected.abs().sum()) / max(1, tokens))
+
+
+def test_what_experts_give_may_be_normed() -> None:
+    experts, given = made(FORMS[1], torch.float32), routed(7, torch.float32)
+    norm = nn.RMSNorm(WIDTH, eps=1e-6).requires_grad_(False)
+    experts.has_post_expert_norm, experts.post_expert_norm = True, norm
+    expected = oracle(experts, *given, finish=deepcopy(norm).double())
+    torch.testing.assert_close(subject.experts_forward(experts, *given).double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("everywhere")
+def test_models_compute_what_they_did(family: str) -> None:
+    plain = build(family)
+    model = replaced(deepcopy(plain))
+    assert_same_logits(model, plain)
+    assert any(each in subject._KNOWN for each in model.modules()), "none of its experts came to the kernels"
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_copies_and_files_are_those_of_the_model(tmp_path: Path) -> None:
+    plain = build("qwen3_moe")
+    model = replaced(deepcopy(plain))
+    for copied in used_copies(model):
+        assert_same_logits(copied, plain)
+    assert_files_know_the_model(model, plain, tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert again.config._experts_implementation != subject.IMPLEMENTATION
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_parameters_may_change_and_move() -> None:
+    plain = build("mixtral")
+    model = replaced(deepcopy(plain))
+    for change in (_doubled, _elsewhere):
+        assert_same_logits(model, plain)
+        change(model)
+        change(plain)
+        assert_same_logits(model, plain)
+
+
+@torch.no_grad()
+def _doubled(model: PreTrainedModel) -> None:
+    for name, parameter in model.named_parameters():
+        if "experts" in name:
+            parameter.mul_(2)
+
+
+def _elsewhere(model: PreTrainedModel) -> None:
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone() / 2
+
+
+@pytest.mark.parametrize("follow", ["gradients", "autocast", "other parameters"])
+def test_what_is_followed_is_transformers_own(follow: str) -> None:
+    experts, (tokens, *chosen) = made(FORMS[0], torch.float32), routed(7, torch.float32)
+    expected = oracle(experts, tokens, *chosen)
+    if follow == "gradients":
+        tokens.requires_grad_()
+    if follow == "other parameters":
+        del experts.down_proj
+        experts.down_proj = torch.zeros(EXPERTS, WIDTH, INNER)
+        expected = torch.zeros(7, WIDTH)
+    with torch.autocast("cpu", torch.bfloat16, enabled=follow == "autocast"):
+        found = subject.experts_forward(experts, tokens, *chosen)
+    assert experts not in subject._KNOWN
+    torch.testing.assert_close(found.double(), expected.double(), rtol=0, atol=0.1 if follow == "autocast" else 1e-4)
+    assert found.requires_grad == (follow == "gradients")
+
+
+def test_nothing_of_a_model_that_is_gone_stays() -> None:
+    experts = made(FORMS[0], torch.float32)
+    subject.experts_forward(experts, *routed(3, torch.float32))
+    before = len(subject._KNOWN)
+    del experts
+    gc.collect()
+    assert len(subject._KNOWN) < before
+
+
+@pytest.mark.parametrize(
+    ("family", "prepare"),
+    [
+        ("mixtral", lambda model: model.set_experts_implementation("eager")),
+        ("llama", lambda model: None),
+    ],
+    ids=["another implementation was chosen", "no experts"],
+)
+@pytest.mark.usefixtures("everywhere")
+def test_other_models_stay_as_they_are(family: str, prepare: Callable[[PreTrainedModel], None]) -> None:
+    model = build(family)
+    prepare(model)
+    before = model.config._experts_implementation
+    read_experts_directly(model)
+    assert model.config._experts_implementation == before
+    with torch.no_grad():
+        assert model(prompt(1, 3)).logits.isfinite().all()
