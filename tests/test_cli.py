@@ -14,10 +14,13 @@ import torch
 
 import winnow
 from support.asked import ASK_RUN, write_asked
+from support.launcher import COMMANDS, launcher
 from support.processes import environment, python
 from winnow.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+PROGRAM = "from winnow.cli import program; program()"
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +154,7 @@ def test_without_a_log_nothing_is_said_twice():
         "winnow.commands.run.prepare = build\n"
         "program()"
     )
-    process = python(code, *ASK_RUN)
+    process = launcher(COMMANDS).python(code, *ASK_RUN)
     assert (process.returncode, process.stderr) == (70, ONE_LINE)
 
 
@@ -171,10 +174,9 @@ def test_messages_fit_on_a_screen_and_do_nothing_to_it(winnow_run, name, said):
 
 
 def test_a_reader_that_goes_away_ends_the_program_quietly(folder):
-    code = "from winnow.cli import program; program()"
     for arguments in (("methods",), ("methods", "--json"), ("--help",)):
         with subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
+            [sys.executable, "-c", PROGRAM, *arguments],
             env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             process.stdout.close()
@@ -184,11 +186,10 @@ def test_a_reader_that_goes_away_ends_the_program_quietly(folder):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_an_output_that_is_full_is_one_line(unbuffered):
-    code = "from winnow.cli import program; program()"
     for arguments in (("methods",), ("methods", "adakv")):
         with open("/dev/full", "w") as full:
             process = subprocess.run(
-                [sys.executable, "-c", code, *arguments],
+                [sys.executable, "-c", PROGRAM, *arguments],
                 env=environment(PYTHONUNBUFFERED=unbuffered), stdout=full, stderr=subprocess.PIPE, text=True,
                 check=False,
             )  # fmt: skip
@@ -247,13 +248,16 @@ LIGHT = [
 ]
 
 
-@pytest.mark.parametrize("arguments", LIGHT, ids=" ".join)
-def test_what_needs_no_model_imports_no_torch(arguments):
-    code = (
-        "import sys; from winnow.cli import main; main(sys.argv[1:]); "
-        "sys.exit(', '.join({'torch', 'transformers', 'numpy'} & sys.modules.keys()) or 0)"
-    )
-    process = python(code, *arguments)
+def test_what_needs_no_model_imports_no_torch():
+    code = f"""
+import sys
+from winnow.cli import main
+for arguments in {LIGHT}:
+    main(arguments)
+    if heavy := {{'torch', 'transformers', 'numpy'}} & sys.modules.keys():
+        sys.exit(f"{{arguments}} imports {{heavy}}")
+"""
+    process = python(code)
     assert process.returncode == 0, process.stderr
 
 
@@ -278,9 +282,9 @@ def start(folder, *arguments, **more):
 
 
 def test_an_unknown_name_without_network(folder):
-    process = start(folder, *ASK_RUN, "--model", "nobody/no-such-model", HF_HUB_OFFLINE="1")
-    out, err = process.communicate(timeout=120)
-    assert (process.returncode, out) == (1, "")
+    status = launcher(COMMANDS).run(PROGRAM, [*ASK_RUN, "--model", "nobody/no-such-model"], folder)
+    err = (folder / "err.txt").read_text()
+    assert (status, (folder / "out.txt").read_text()) == (1, "")
     assert "nobody/no-such-model" in err
     assert err.count("\n") == 1, err
 
@@ -290,12 +294,19 @@ def test_interrupting_keeps_what_was_finished(folder):
     lines = "\n".join(json.dumps({"question": f"What is the value of variable {number}?"}) for number in range(3000))
     (folder / "many.jsonl").write_text(lines, encoding="utf-8")
     (folder / "short.txt").write_text("The lemon is yellow.", encoding="utf-8")
-    process = start(folder, "run", "--document", "short.txt", "--batch", "many.jsonl", "--json")
-    first = process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130
-    answers = [json.loads(line) for line in [first, *out.splitlines()]]
+    sent = False
+
+    def interrupt(number):
+        nonlocal sent
+        if not sent and b"\n" in (folder / "out.txt").read_bytes():
+            os.kill(number, signal.SIGINT)
+            sent = True
+        return False
+
+    arguments = ["run", "--document", "short.txt", "--batch", "many.jsonl", "--json"]
+    assert launcher(COMMANDS).run(PROGRAM, arguments, folder, interrupt) == 130
+    out, err = ((folder / name).read_text() for name in ("out.txt", "err.txt"))
+    answers = [json.loads(line) for line in out.splitlines()]
     assert [a["question"] for a in answers] == [f"What is the value of variable {n}?" for n in range(len(answers))]
     assert len(answers) < 3000
     assert err == "Interrupted.\n"

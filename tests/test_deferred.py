@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.launcher import BENEATH, launcher
 from support.processes import python
 
 HEAVY = "{name for name in ('torch', 'transformers', 'numpy', 'winnow.cache') if name in sys.modules}"
@@ -25,12 +26,15 @@ assert not [finder for finder in sys.meta_path if type(finder).__module__.starts
 
 
 def passes(code: str) -> None:
-    process = python(f"import sys\n{code}")
+    """Runs code in a process that has neither winnow nor transformers yet."""
+    bare = "import sys\nassert not {'transformers', 'winnow'} & set(sys.modules)\n"
+    process = launcher(BENEATH).python(bare + code)
     assert process.returncode == 0, process.stderr
 
 
 def test_importing_winnow_imports_nothing_heavy():
-    passes(f"import winnow; assert not {HEAVY}, {HEAVY}")
+    process = python(f"import sys, winnow; assert not {HEAVY}, {HEAVY}")
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from support.families import EVERY
-from support.processes import environment
+from support.launcher import COMMANDS, launcher
 from winnow.bundled import MODEL_PATH
 from winnow.cli import main
 
@@ -112,7 +111,7 @@ class TestCode:
             # Besides dense tokens of the answer.
             assert fewer.used_bytes < 0.65 * stats.used_bytes
 
-    def test_the_commands_of_the_guide_run_as_printed(self, capsys):
+    def test_the_commands_of_the_guide_run_as_printed(self, folder, capsys):
         write_files(GUIDE)
         commands = "\n".join(block.code for block in blocks(GUIDE, "sh")).replace("\\\n", " ").splitlines()
         listing, answering, testing = (shlex.split(line) for line in commands if line.strip())
@@ -120,10 +119,10 @@ class TestCode:
         assert re.search(r"sinks +4 +first tokens that are always kept", capsys.readouterr().out)
         assert main(answering[1:]) == 0
         assert "valuenorm(sinks=2)+ada @ 256" in capsys.readouterr().out
-        done = subprocess.run(
-            [sys.executable, "-m", *testing], env=environment(), capture_output=True, text=True, timeout=120
-        )
-        assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+        code = f"import runpy, sys; sys.path.insert(0, ''); runpy.run_module({testing[0]!r}, run_name='__main__')"
+        status = launcher(COMMANDS).run(code, testing[1:], folder)
+        said = (folder / "out.txt").read_text()
+        assert (status, "1 passed" in said) == (0, True), said + (folder / "err.txt").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

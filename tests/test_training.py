@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.launcher import COMMANDS, launcher
 from winnow.bundled import MODEL_PATH
 
 TRAINING = Path(__file__).resolve().parent.parent / "training"
@@ -18,13 +19,22 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
+def train(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = f"""
+import runpy, sys
+sys.path.insert(0, {str(TRAINING)!r})
+runpy.run_path({str(TRAINING / "train_bundled.py")!r}, run_name="__main__")
+"""
+    return launcher(COMMANDS).python(code, *arguments, *TINY)
+
+
 def test_a_checkpoint_of_another_run_is_refused(tmp_path) -> None:
     where = ("--out", str(tmp_path / "out"), "--work", str(tmp_path / "work" / "checkpoints"))
-    first = run("train_bundled.py", *where, *TINY)
+    first = train(*where)
     assert first.returncode == 0, first.stderr
-    again = run("train_bundled.py", *where, *TINY)
+    again = train(*where)
     assert (again.returncode, '"resumed": 1' in again.stdout) == (0, True), again.stderr
-    other = run("train_bundled.py", *where, *TINY, "--seed", "2", "--muon-rate", "0.1")
+    other = train(*where, "--seed", "2", "--muon-rate", "0.1")
     assert other.returncode == 1
     assert "different in --seed (there 1, now 2), --muon-rate (there 0.02, now 0.1)" in other.stderr
 

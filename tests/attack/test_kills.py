@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import pytest
 from safetensors import safe_open
 
 from support.attack import seeds
-from support.launcher import Launcher, ticks
+from support.launcher import COMMANDS as MODULES
+from support.launcher import Launcher, launcher, ticks
 from winnow.bundled import HEADS_PATH
 from winnow.estimate.journal import Journal
 from winnow.runs.folder import ABOUT, read_run
@@ -36,6 +37,11 @@ class Command:
     call: str = WINNOW
     replaces: bool = True
     """True if results that are there need --force."""
+
+    @property
+    def code(self) -> str:
+        module, _, function = self.call.partition(":")
+        return f"import sys\nfrom {module} import {function}\nsys.exit({function}(sys.argv[1:]))"
 
     def result(self, folder: Path) -> object:
         """Its findings, without the day."""
@@ -119,26 +125,24 @@ class Whole:
 
 
 @pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    started = Launcher()
-    yield started
-    started.close()
+def commands() -> Launcher:
+    return launcher(MODULES)
 
 
 @pytest.fixture(scope="module")
-def wholes(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Whole]:
+def wholes(commands: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Whole]:
     known: dict[str, Whole] = {}
 
     def of(name: str) -> Whole:
         if name not in known:
             folder = tmp_path_factory.mktemp(name)
-            known[name] = uninterrupted(launcher, COMMANDS[name], folder)
+            known[name] = uninterrupted(commands, COMMANDS[name], folder)
         return known[name]
 
     return of
 
 
-def uninterrupted(launcher: Launcher, command: Command, folder: Path) -> Whole:
+def uninterrupted(commands: Launcher, command: Command, folder: Path) -> Whole:
     write_questions(folder)
     worked = [0]
 
@@ -146,7 +150,7 @@ def uninterrupted(launcher: Launcher, command: Command, folder: Path) -> Whole:
         worked[0] = max(worked[0], ticks(number))
         return False
 
-    assert launcher.run(command.call, command.arguments.split(), folder, watch) == 0, (folder / "err.txt").read_text()
+    assert commands.run(command.code, command.arguments.split(), folder, watch) == 0, (folder / "err.txt").read_text()
     content = (folder / command.journal).read_bytes() if command.journal else b""
     return Whole(command.result(folder), len(content), content.find(b"\n") + 1, worked[0])
 
@@ -158,14 +162,14 @@ def write_questions(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(2, 32))
-def test_killed_and_repeated(launcher: Launcher, wholes: Callable[[str], Whole], tmp_path: Path, seed: int) -> None:
+def test_killed_and_repeated(commands: Launcher, wholes: Callable[[str], Whole], tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     command, whole = COMMANDS[ORDER[seed % len(ORDER)]], wholes(ORDER[seed % len(ORDER)])
     write_questions(tmp_path)
     times = rng.choice((1, 1, 2, 3))
     for moment in sorted(rng.random() for _ in range(times)):
-        status = launcher.run(
-            command.call, arguments(command, tmp_path), tmp_path, at(command, whole, moment, tmp_path)
+        status = commands.run(
+            command.code, arguments(command, tmp_path), tmp_path, at(command, whole, moment, tmp_path)
         )
         if status != KILLED:
             # It was faster than whoever watched it.
@@ -174,7 +178,7 @@ def test_killed_and_repeated(launcher: Launcher, wholes: Callable[[str], Whole],
         check_journal(command, tmp_path)
         assert not list(tmp_path.glob("*.part")), "only hidden files may be left"
     if status == KILLED:
-        assert launcher.run(command.call, arguments(command, tmp_path), tmp_path) == 0, (
+        assert commands.run(command.code, arguments(command, tmp_path), tmp_path) == 0, (
             tmp_path / "err.txt"
         ).read_text()
     assert command.result(tmp_path) == whole.result

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import cache
-from pathlib import Path
 from random import Random
 from threading import Barrier
 from typing import Any, NamedTuple
@@ -23,11 +22,10 @@ from support.attack import seeds
 from support.backends import EVICTIONS, STORES, folds
 from support.families import VOCABULARY, build, prompt
 from support.instruction_sets import needs_native
-from support.processes import python
+from support.launcher import COMMANDS, launcher
 from support.ready import ready
 from winnow import CompressedCache
 
-TESTS = Path(__file__).parents[1]
 FAMILIES = {"llama": (3, 2), "gemma2": (2, 2), "gemma3n_text": (2, 2), "gpt_oss": (2, 2)}
 THREADS, STEPS, LENGTH = 4, 12, 60
 
@@ -138,7 +136,7 @@ assert plan.run(query).tolist() == expected
 
 @needs_native
 def test_the_pool_survives_a_fork() -> None:
-    done = python(KERNELS)
+    done = launcher(COMMANDS).python(KERNELS)
     assert done.returncode == 0, done.stderr
 
 
@@ -169,5 +167,5 @@ assert all(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 for child in 
 
 
 def test_children_answer_from_the_context_of_their_parent() -> None:
-    done = python(MODEL, paths=(TESTS,))
+    done = launcher(COMMANDS).python(MODEL)
     assert done.returncode == 0, done.stderr

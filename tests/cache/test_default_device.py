@@ -5,9 +5,7 @@ The device is "meta", whose tensors have no numbers: kernels would read the addr
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from support.processes import python
+from support.launcher import BENEATH, launcher
 
 PROGRAM = """
 import torch
@@ -53,5 +51,5 @@ print("the same", end="")
 
 
 def test_methods_do_as_under_the_usual_one() -> None:
-    done = python(PROGRAM, paths=(Path(__file__).parents[1],))
+    done = launcher(BENEATH).python(PROGRAM)
     assert done.stdout == "the same", done.stderr

@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     """A LongBench folder, and a file of questions that the bundled model answers, some about one text."""
     pages = [generate_document(seed, 400 if seed == 7 else 200, 1) for seed in range(8)]
     rows = [longbench_row(number, context=page.text) for number, page in enumerate(pages)]
-    write_lines(tmp_path / "bench" / "qasper.jsonl", rows)
+    write_lines(tmp_path / "bench" / "hotpotqa.jsonl", rows)
     classes = {"all_classes": ["Anna", "Food", "Anna B."]}
     write_lines(tmp_path / "bench" / "trec.jsonl", [row | classes for row in rows])
     lines = [
@@ -85,7 +85,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_written_prompts_are_those_of_a_run_and_judged_as_there(winnow_run, folder, model, case, monkeypatch):
-    asked = (*CASES[case], "--model", str(model))
+    fewer = ("--examples", "8") if case == "own" else ()
+    asked = (*CASES[case], *fewer, "--model", str(model))
     code, _, err = winnow_run("eval", *asked, "--write", "prompts.jsonl")
     assert code == 0, err
     assert "prompts.jsonl: " in err
@@ -137,12 +138,12 @@ def written(winnow_run, *asked: str) -> None:
 
 def test_what_is_written_is_told_and_nothing_is_replaced_unasked(winnow_run, folder, no_weights):
     rows = [longbench_row(number, context=f"A cat is in house {number}. " * 4) for number in range(40)]
-    write_lines(folder / "bench" / "qasper.jsonl", rows)
+    write_lines(folder / "bench" / "hotpotqa.jsonl", rows)
     given = ("eval", *CASES["headkv"], "--write", "prompts.jsonl")
     code, out, err = winnow_run(*given)
     assert (code, out) == (0, "")
     assert "longbench-headkv has no limit for a model of this name" in flat(err)
-    assert "prompts.jsonl: 6 of qasper, 1 of trec" in flat(err)
+    assert "prompts.jsonl: 6 of hotpotqa, 1 of trec" in flat(err)
     code, _, err = winnow_run(*given)
     assert (code, "--force to replace it" in flat(err)) == (1, True)
     parts = {part: names(winnow_run, "headkv", part) for part in ("test", "validation", "rest")}

@@ -8,8 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from support.asked import DOCUMENT, write_asked
-from support.processes import environment, python
+from support.launcher import COMMANDS, ended, launcher
 from support.serving import beginning
 from winnow.cli import main
 from winnow.commands import serve as command
@@ -46,25 +44,17 @@ def folder(tmp_path_factory):
 class Served:
     """A server in a process of its own."""
 
-    def __init__(self, folder, *arguments, **more):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "serve", "--port", "0", *arguments],
-            cwd=folder,
-            env=environment(**more),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A test run in the background ignores interrupts, and its children would inherit that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        self.heading = []
-        for line in self.process.stdout:
-            self.heading.append(line.rstrip("\n"))
-            if found := re.search(r"http://\S+/v1", line):
-                self.address = found[0]
-                break
-        else:
-            pytest.fail(self.process.stderr.read())
+    def __init__(self, number, folder):
+        self.number, self.folder = number, folder
+        while not (found := re.search(r"^.*(http://\S+/v1).*\n", self.said("out"), re.MULTILINE)):
+            if ended(number):
+                pytest.fail(self.said("err"))
+            time.sleep(0.01)
+        self.heading, self.address = self.said("out")[: found.end()].splitlines(), found[1]
+
+    def said(self, stream):
+        path = self.folder / f"{stream}.txt"
+        return path.read_text() if path.exists() else ""
 
     def opened(self, address, body=None, **headers):
         data = None if body is None else json.dumps(body).encode()
@@ -76,30 +66,33 @@ class Served:
             return json.load(response)
 
     def ended(self, request):
-        """Exit code, seconds and standard error, after a request to end."""
+        """Seconds and standard error, after a request to end."""
         begun = time.monotonic()
-        self.process.send_signal(request)
-        _, err = self.process.communicate(timeout=60)
-        return self.process.returncode, time.monotonic() - begun, err
+        os.kill(self.number, request)
+        while not ended(self.number) and time.monotonic() < begun + 60:
+            time.sleep(0.01)
+        return time.monotonic() - begun, self.said("err")
 
 
 @contextmanager
-def served(folder, *arguments, **more):
-    server = Served(folder, *arguments, **more)
+def served(tmp_path, *arguments, **more):
+    """A server, which is to end with code 0."""
+    program = f"import os; os.environ.update({more}); {PROGRAM}"
+    processes = launcher(COMMANDS)
+    number = processes.start(program, ["serve", "--port", "0", *arguments], tmp_path, whole=True)
     try:
-        yield server
+        yield Served(number, tmp_path)
     finally:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.communicate()
+        code = processes.wait(kill=not ended(number))
+    assert code == 0
 
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
 
 @needs_signals
-def test_a_server_from_beginning_to_end(folder):
-    with served(folder, "--name", "mine", "--method", "full", WINNOW_API_KEY="secret") as server:
+def test_a_server_from_beginning_to_end(tmp_path):
+    with served(tmp_path, "--name", "mine", "--method", "full", WINNOW_API_KEY="secret") as server:
         assert server.address.startswith("http://127.0.0.1:")
         assert "full" in server.heading[0]
         assert server.heading[-1].endswith("serves mine. Ctrl-C stops.")
@@ -111,17 +104,16 @@ def test_a_server_from_beginning_to_end(folder):
             with pytest.raises(HTTPError) as refused:
                 server.asked("/models", **headers)
             assert refused.value.code == status
-        code, _, err = server.ended(signal.SIGINT)
-        assert code == 0
+        _, err = server.ended(signal.SIGINT)
         told, stopped = err.splitlines()
         assert re.fullmatch(r"mine: 7 tokens read in .*, 4 said in .* · held: .*, .*% of full", told)
         assert stopped == "Stopped."
 
 
 @needs_signals
-def test_documents_are_asked_by_their_names_and_a_stream_does_not_keep_the_server(folder):
-    contexts = ("--context", "report.safetensors", "--context", "other.safetensors")
-    with served(folder, *contexts, "--temperature", "1.5", "--seed", "1") as server:
+def test_documents_are_asked_by_their_names_and_a_stream_does_not_keep_the_server(folder, tmp_path):
+    contexts = [word for name in ("report", "other") for word in ("--context", str(folder / f"{name}.safetensors"))]
+    with served(tmp_path, *contexts, "--temperature", "1.5", "--seed", "1") as server:
         assert [line.split(" · ")[0] for line in server.heading[1:-1]] == ["report", "other"]
         assert "adakv @ 128" in server.heading[1]
         for name in ("report", "other"):
@@ -133,8 +125,7 @@ def test_documents_are_asked_by_their_names_and_a_stream_does_not_keep_the_serve
         with server.opened(COMPLETION, endless) as stream:
             for _ in range(6):
                 assert stream.readline()
-            code, seconds, err = server.ended(signal.SIGTERM)
-        assert code == 0
+            seconds, err = server.ended(signal.SIGTERM)
         assert err.splitlines()[-1] == "Stopped."
         assert "Traceback" not in err
         assert seconds < 20
@@ -202,7 +193,7 @@ for package in ("starlette", "uvicorn"):
     sys.modules[package] = None
     print(main(["serve"]))
 """
-    found = python(code)
+    found = launcher(COMMANDS).python(code)
     assert (found.returncode, found.stdout) == (0, "1\n1\n")
     lines = [f'winnow serve needs {package}: pip install "winnow-kv[serve]"' for package in ("starlette", "uvicorn")]
     assert found.stderr.splitlines() == lines

@@ -55,18 +55,19 @@ def test_answers_to_questions_that_are_seen_are_those_of_generate(model, tokeniz
     assert held["snapkv @ 25%"] < held["keydiff @ 50%"] < held["full"]
 
 
-@pytest.mark.parametrize("batch", [1, 3, 8])
-def test_answers_to_questions_that_are_not_seen_are_those_of_a_context(model, tokenizer, batch):
-    made = replace(recipe(model, [small_task()], seen=False), batch=batch)
-    for group in made.groups:
+def test_answers_to_questions_that_are_not_seen_are_those_of_a_context(model, tokenizer):
+    """However many of them go side by side: one, some of a document's, or all."""
+    made = recipe(model, [small_task()], seen=False)
+    workers = {batch: replace(made, batch=batch).worker(model, tokenizer) for batch in (1, 3, 8)}
+    for place, group in enumerate(made.groups):
         ids = [example_tokens(tokenizer, each, chat_template=True) for each in group.examples]
         length = context_tokens(tokenizer, group.examples[0], ids, chat_template=True)
         assert "question" not in tokenizer.decode(ids[0][0, :length])
         for number, method in enumerate(made.methods):
             context = winnow.compress(model, ids[0][:, :length], method)
-            rows = made.worker(model, tokenizer)(Item(number, made.groups.index(group)))
-            for row, tokens in zip(rows, ids, strict=True):
-                assert row.prediction == generated(model, tokenizer, tokens, context.cache(), 12)
+            expected = [generated(model, tokenizer, tokens, context.cache(), 12) for tokens in ids]
+            for batch, worker in workers.items():
+                assert [row.prediction for row in worker(Item(number, place))] == expected, (batch, method)
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -86,26 +87,31 @@ def test_continuations_are_as_likely_as_a_plain_forward_pass_says(model, tokeniz
     assert 0 < rows["full+bits"]["kl"] < rows["snapkv @ 25%"]["kl"]
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_the_likeliest_choice_is_that_of_plain_forward_passes(model, tokenizer, seen):
-    task = small_task(documents=3)
+def test_the_likeliest_choice_is_that_of_plain_forward_passes(model, tokenizer):
+    """Of questions that are seen, and of those that are not."""
+    task = small_task()
     choices = tuple(dict.fromkeys(f" {each.answers[0]}" for each in task.examples))
     asked = [replace(each, answers=(f" {each.answers[0]}",), choices=choices) for each in task.examples]
-    made = recipe(model, [Task("small", "choice", Judging("choice", 1), tuple(asked))], seen, ("full", "snapkv @ 50%"))
-    examples = {each.name: each for each in asked}
-    rows = [row for row in all_rows(made, model, tokenizer) if row.method == "full"]
-    for row in rows:
-        prompt = example_tokens(tokenizer, examples[row.example], chat_template=False)
-        likelihoods = []
-        for choice in choices:
-            more = tokenizer(choice, add_special_tokens=False, return_tensors="pt").input_ids
-            with torch.no_grad():
-                logits = model(torch.cat([prompt, more], 1)).logits[0, prompt.shape[1] - 1 : -1].log_softmax(-1)
-            likelihoods.append(float(logits.gather(1, more[0][:, None]).sum()))
-        best = choices[likelihoods.index(max(likelihoods))]
-        assert row.prediction == best
-        assert row.scores == {"choice": float(best == row.answers[0])}
-    assert {row.scores["choice"] for row in rows} == {0.0, 1.0} or all(row.scores["choice"] for row in rows)
+    best = {each.name: likeliest(model, tokenizer, each) for each in asked}
+    for seen in (True, False):
+        methods = ("full", "snapkv @ 50%")
+        made = recipe(model, [Task("small", "choice", Judging("choice", 1), tuple(asked))], seen, methods)
+        rows = [row for row in all_rows(made, model, tokenizer) if row.method == "full"]
+        assert {row.example: row.prediction for row in rows} == best
+        assert all(row.scores == {"choice": float(row.prediction == row.answers[0])} for row in rows)
+        assert {row.scores["choice"] for row in rows} == {0.0, 1.0} or all(row.scores["choice"] for row in rows)
+
+
+def likeliest(model, tokenizer, example: Example) -> str:
+    """The choice that plain forward passes find likeliest."""
+    prompt = example_tokens(tokenizer, example, chat_template=False)
+    likelihoods = []
+    for choice in example.choices:
+        more = tokenizer(choice, add_special_tokens=False, return_tensors="pt").input_ids
+        with torch.no_grad():
+            logits = model(torch.cat([prompt, more], 1)).logits[0, prompt.shape[1] - 1 : -1].log_softmax(-1)
+        likelihoods.append(float(logits.gather(1, more[0][:, None]).sum()))
+    return example.choices[likelihoods.index(max(likelihoods))]
 
 
 @pytest.mark.parametrize("seen", [True, False])

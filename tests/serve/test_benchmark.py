@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
 
-from support.processes import environment
-
 PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "serving.py"
 
 
-def test_the_benchmark_in_miniature(tmp_path):
-    command = [sys.executable, str(PROGRAM), "--tiny", "--methods", "full", "--out", str(tmp_path)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+def test_the_benchmark_in_miniature(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(PROGRAM.parent))
+    monkeypatch.setattr(sys, "argv", [str(PROGRAM), "--tiny", "--methods", "full", "--out", str(tmp_path)])
+    runpy.run_path(str(PROGRAM), run_name="__main__")
     results = json.loads((tmp_path / "serving.json").read_text())["results"]
     assert [(row["method"], row["clients"]) for row in results] == [("full", 1), ("full", 2)]
     assert all(row["answer_tokens"] == 16 and row["gain"] > 0 for row in results)

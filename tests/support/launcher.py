@@ -1,59 +1,95 @@
-"""Commands in processes of their own that start at once: a process that has imported everything forks itself.
-
-As a program it reads one job a line, {"call": "module:function", "arguments": [...], "folder": "..."}, prints the
-number of the process that does it, and when that has ended, how. What the process says goes to out.txt and err.txt in
-the folder.
-"""
+"""Processes of their own that start at once: forks of one that has imported modules."""
 
 from __future__ import annotations
 
-import importlib
+import atexit
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from support.processes import environment
 
 TESTS = Path(__file__).resolve().parents[1]
 TICKS = os.sysconf("SC_CLK_TCK")
+COMMANDS = tuple(
+    f"winnow.commands.{name}"
+    for name in ("run", "compress", "heads.cokv", "heads.needle", "heads.tune", "heads.verify")
+)
+"""Modules of commands, for tests of what they do once they are imported."""
+BENEATH = (
+    *("torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor"),
+    *("torch.nn.attention.flex_attention", "triton", "accelerate", "huggingface_hub", "jinja2", "PIL.Image", "psutil"),
+    *("regex", "safetensors.torch", "sympy", "tokenizers", "yaml"),
+)
+"""Modules that transformers imports, for tests of processes in which neither it nor winnow has been."""
 
 
 class Launcher:
     """A process that starts others."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.launcher"],
+            [sys.executable, "-m", "support.launched", *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(TESTS),
+            # Read when the hub's library is imported; no test is to reach it.
+            env=environment(TESTS, HF_HUB_OFFLINE="1"),
+            # A test run in the background ignores interrupts, and its children would inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(
-        self, call: str, arguments: Sequence[str], folder: Path, end: Callable[[int], bool] = lambda _: False
+        self, code: str, arguments: Sequence[str], folder: Path, end: Callable[[int], bool] = lambda _: False
     ) -> int:
         """The status that the process ended with: its exit code, or minus the signal.
 
+        What it says goes to out.txt and err.txt in the folder, in which it runs.
         end: asked again and again with the number of the process; as soon as it says so, the process is killed.
         """
+        number = self.start(code, arguments, folder)
+        try:
+            while not ended(number) and not end(number):
+                # For the process to get on; nothing is decided by it.
+                time.sleep(0.003)
+        finally:
+            status = self.wait(kill=not ended(number))
+        return status
+
+    def start(self, code: str, arguments: Sequence[str], folder: Path, whole: bool = False) -> int:
+        """The number of a process, for which `wait` waits before another one starts.
+
+        whole: Python takes itself down in the end, which takes a second.
+        """
         assert self._process.stdin is not None
-        job = {"call": call, "arguments": list(arguments), "folder": str(folder)}
+        job = {"code": code, "arguments": list(arguments), "folder": str(folder), "whole": whole}
         print(json.dumps(job), file=self._process.stdin, flush=True)
-        number = self._answer()
-        while not ended(number):
-            if end(number):
-                os.kill(number, 9)
-                break
-            # For the process to get on; nothing is decided by it.
-            time.sleep(0.003)
+        self._number = self._answer()
+        return self._number
+
+    def wait(self, kill: bool = False) -> int:
+        """The status that the process which was started ends with, once it ends or is killed."""
+        assert self._process.stdin is not None
+        if kill:
+            os.kill(self._number, 9)
         print("wait", file=self._process.stdin, flush=True)
         return self._answer()
+
+    def python(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs code as `support.processes.python` does, but for what was imported already."""
+        latest = time.monotonic() + 120
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            status = self.run(code, arguments, folder, lambda _: time.monotonic() > latest)
+            said = [(folder / f"{stream}.txt").read_text(encoding="utf-8") for stream in ("out", "err")]
+        return subprocess.CompletedProcess([code, *arguments], status, *said)
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -63,6 +99,14 @@ class Launcher:
     def _answer(self) -> int:
         assert self._process.stdout is not None
         return int(self._process.stdout.readline())
+
+
+@cache
+def launcher(modules: tuple[str, ...]) -> Launcher:
+    """The launcher of a whole test run with these modules; it ends with the run."""
+    started = Launcher(modules)
+    atexit.register(started.close)
+    return started
 
 
 def ended(number: int) -> bool:
@@ -78,43 +122,3 @@ def ticks(number: int) -> int:
 
 def _stat(number: int) -> list[str]:
     return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-
-
-def _serve() -> None:
-    import torch
-
-    # Threads would not survive the fork.
-    torch.set_num_threads(1)
-    for name in ("commands.run", "commands.compress", "commands.heads.cokv", "commands.heads.needle"):
-        importlib.import_module(f"winnow.{name}")
-    for name in ("tune", "verify"):
-        importlib.import_module(f"winnow.commands.heads.{name}")
-    for line in sys.stdin:
-        job: dict[str, Any] = json.loads(line)
-        number = os.fork()
-        if not number:
-            _work(job)
-        print(number, flush=True)
-        sys.stdin.readline()
-        print(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]), flush=True)
-
-
-def _work(job: dict[str, Any]) -> None:
-    os.chdir(job["folder"])
-    for name, descriptor in (("out.txt", 1), ("err.txt", 2)):
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), descriptor)
-    module, _, function = job["call"].partition(":")
-    try:
-        code = getattr(importlib.import_module(module), function)(job["arguments"])
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code or 0)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        os._exit(99)
-
-
-if __name__ == "__main__":
-    _serve()

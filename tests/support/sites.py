@@ -16,7 +16,8 @@ CHAT = "/v1/chat/completions"
 
 def spelled_engine(source, tokenizer, **limits):
     """An engine whose model says the tokens of a tokenizer, and the model."""
-    own, model = small(source, vocab_size=len(tokenizer), max_position_embeddings=4096)
+    # One layer: answers depend on grammars, and have many tokens.
+    own, model = small(source, vocab_size=len(tokenizer), max_position_embeddings=4096, num_hidden_layers=1)
     model.generation_config.eos_token_id = [tokenizer.eos_token_id]
     return Engine(ModelSource("spelled", own.config, tokenizer), model, Limits(**limits)), model
 

@@ -23,6 +23,16 @@ from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.executors.processes import ProcessExecutor
 
 
+def kill_idle(executor: ProcessExecutor[list[float]]) -> None:
+    """Kills the worker that is given the next item; returns once its pool knows."""
+    (process,) = (executor._pools[0]._processes or {}).values()
+    process.kill()
+    process.join()
+    deadline = time.monotonic() + 30
+    while not executor._pools[0]._broken and time.monotonic() < deadline:  # type: ignore[attr-defined]
+        time.sleep(0.01)
+
+
 def test_processes(tmp_path: Path) -> None:
     """One crew for all that has to be seen, because starting processes takes seconds."""
     expected = here(tmp_path)
@@ -34,6 +44,10 @@ def test_processes(tmp_path: Path) -> None:
         # This process, the worker that was killed, and whoever did its work: the other one or the one in its place,
         # which may still be starting when all is done.
         assert len(list(tmp_path.glob("worker-*"))) >= 3
+        folder = Path(executor._folder.name)
+        assert len(list(folder.iterdir())) == 1, "a recipe is written once for all workers"
+        kill_idle(executor)
+        assert dict(executor.run(ITEMS[1:3])) == {item: expected[item] for item in ITEMS[1:3]}
         same = run_sampled(PLAN, StopRule(64), executor, Ledger(3))
         assert torch.equal(
             same.values, run_sampled(PLAN, StopRule(64), LocalExecutor(Playing(tmp_path).play), Ledger(3)).values
@@ -45,6 +59,7 @@ def test_processes(tmp_path: Path) -> None:
             list(executor.run([UNSENDABLE]))
         with pytest.raises(ExecutorError, match="2 worker processes died at batch 99 of example 0"):
             list(executor.run([FATAL]))
+    assert not folder.exists()
     with pytest.raises(ExecutorError, match="at least 1"):
         ProcessExecutor(Playing(tmp_path), workers=0)
 
@@ -52,27 +67,6 @@ def test_processes(tmp_path: Path) -> None:
 def test_a_worker_that_cannot_be_made_says_why() -> None:
     with ProcessExecutor(Unprepared(), workers=1) as executor, pytest.raises(FileNotFoundError, match="no such model"):
         list(executor.run(ITEMS))
-
-
-def test_a_worker_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path: Path) -> None:
-    with ProcessExecutor(Playing(tmp_path), workers=1) as executor:
-        list(executor.run(ITEMS[:1]))
-        (process,) = (executor._pools[0]._processes or {}).values()
-        process.kill()
-        process.join()
-        deadline = time.monotonic() + 30
-        while not executor._pools[0]._broken and time.monotonic() < deadline:  # type: ignore[attr-defined]
-            time.sleep(0.01)
-        assert dict(executor.run(ITEMS[1:3])) == {item: here(tmp_path)[item] for item in ITEMS[1:3]}
-
-
-def test_a_recipe_is_written_once_for_all_workers(tmp_path: Path) -> None:
-    recipe = Playing(tmp_path)
-    with ProcessExecutor(recipe, workers=3) as executor:
-        assert dict(executor.run(ITEMS)) == here(tmp_path)
-        folder = Path(executor._folder.name)
-        assert len(list(folder.iterdir())) == 1
-    assert not folder.exists()
 
 
 LEFT = """
