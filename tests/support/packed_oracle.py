@@ -21,22 +21,26 @@ def raw(tensor: Tensor) -> bytes:
     return bytes(tensor.contiguous().view(torch.uint8).flatten().tolist())
 
 
-def numbers_of(data: bytes, count: int, bits: int, signed: bool) -> list[int]:
-    """`count` integers from the bytes of a row."""
+def numbers_of(data: bytes, count: int, bits: int, signed: bool) -> np.ndarray[Any, Any]:
+    """[count]: integers from the bytes of a row."""
     if bits in (6, 3):
         low = {6: 4, 3: 2}[bits]
         border = -(-count * low // 8)
         below = numbers_of(data[:border], count, low, False)
         above = numbers_of(data[border:], count, bits - low, signed)
-        return [n + (1 << low) * m for n, m in zip(below, above, strict=True)]
-    found: list[int] = []
-    per_byte, together = 8 // bits, {8: 1, 4: 16, 2: 16, 1: 8}[bits]
-    for first in range(0, len(data), together):
-        block = data[first : first + together]
-        for field in range(per_byte):
-            found.extend(byte >> (bits * field) & ((1 << bits) - 1) for byte in block)
+        return below + (above << low)
+    together = {8: 1, 4: 16, 2: 16, 1: 8}[bits]
+    taken = np.frombuffer(data, np.uint8).astype(np.int64)
+    whole = len(data) // together * together
+    found = np.concatenate([_fields(taken[:whole].reshape(-1, together), bits), _fields(taken[None, whole:], bits)])
     found = found[:count]
-    return [n - (1 << bits) if signed and n >= 1 << (bits - 1) else n for n in found]
+    return np.where(found >> (bits - 1) > 0, found - (1 << bits), found) if signed else found
+
+
+def _fields(blocks: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """The numbers of blocks [B, n] of bytes, of every block first those of the lowest bits."""
+    shifts = bits * np.arange(8 // bits)
+    return (blocks[:, None] >> shifts[:, None] & ((1 << bits) - 1)).ravel()
 
 
 def bit(data: bytes, index: int) -> bool:
@@ -103,8 +107,8 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
     out = np.zeros((block.slots, rows.dim))
     data, size = entries.data, entries.data.element_size()
     everything = raw(data)
-    scales = None if entries.scales is None else entries.scales.double().tolist()
-    zeros = None if entries.zeros is None else entries.zeros.double().tolist()
+    scales = None if entries.scales is None else entries.scales.double().numpy()
+    zeros = None if entries.zeros is None else entries.zeros.double().numpy()
     bounds = block.offsets.tolist()
     all_signs = b"" if pruned is None or pruned.signs is None else raw(pruned.signs)
     norms = None if pruned is None or pruned.inverse_norms is None else pruned.inverse_norms.double().tolist()
@@ -113,7 +117,8 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
         head = next(h for h in range(len(bounds) - 1) if bounds[h] <= slot < bounds[h + 1])
         if pruned is not None:
             mask = raw(pruned.masks[slot])
-            places = [j for j in range(rows.dim) if bit(mask, j)]
+            kept = np.unpackbits(np.frombuffer(mask, np.uint8), count=rows.dim, bitorder="little")
+            places = np.flatnonzero(kept).tolist()
         elif isinstance(rows, PackedKeys) and rows.channels is not None:
             places = rows.channels[head].tolist()
         else:
@@ -123,19 +128,20 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
         row = everything[data_at : data_at + width]
         data_at += width
         if entries.bits == 16:
-            numbers = torch.frombuffer(bytearray(row), dtype=data.dtype).double().tolist() if row else []
+            read = torch.frombuffer(bytearray(row), dtype=data.dtype) if row else torch.empty(0)
+            numbers = read.double().numpy()
         else:
-            numbers = [float(n) for n in numbers_of(row, len(places), entries.bits, zeros is None)]
+            numbers = numbers_of(row, len(places), entries.bits, zeros is None).astype(float)
             assert scales is not None
-            for i, n in enumerate(numbers):
-                if zeros is None and entries.group:
-                    numbers[i] = scales[slot][i // entries.group] * n
-                elif zeros is None:
-                    numbers[i] = scales[slot] * n
-                elif isinstance(rows, PackedKeys):
-                    numbers[i] = zeros[slot // 32][i] + scales[slot // 32][i] * n
-                else:
-                    numbers[i] = zeros[slot][i // 32] + scales[slot][i // 32] * n
+            at = np.arange(len(places))
+            if zeros is None and entries.group:
+                numbers *= scales[slot][at // entries.group]
+            elif zeros is None:
+                numbers *= scales[slot]
+            elif isinstance(rows, PackedKeys):
+                numbers = zeros[slot // 32][at] + scales[slot // 32][at] * numbers
+            else:
+                numbers = zeros[slot][at // 32] + scales[slot][at // 32] * numbers
         out[slot, places] = numbers
         if rows.rotated:
             out[slot] = sylvester(rows.dim) @ out[slot]
@@ -145,8 +151,7 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
             out[slot] += rows.means[head].double().numpy()
         if pruned is None:
             continue
-        kept = set(places)
-        gone = [j for j in range(rows.dim) if j not in kept]
+        gone = np.flatnonzero(kept == 0).tolist()
         size_of_signs = -(-len(gone) // 8)
         signs = all_signs[sign_at : sign_at + size_of_signs]
         sign_at += size_of_signs

@@ -21,7 +21,7 @@ def test_packed_rows_come_back(count: int, bits: int, signed: bool, seed: int) -
     assert packed.shape == (3, row_bytes(count, bits))
     assert unpack_rows(packed, count, bits, signed).tolist() == numbers.tolist()
     for row, expected in zip(packed, numbers.tolist(), strict=True):
-        assert numbers_of(raw(row), count, bits, signed) == expected
+        assert numbers_of(raw(row), count, bits, signed).tolist() == expected
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
