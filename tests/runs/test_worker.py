@@ -88,7 +88,7 @@ def test_continuations_are_as_likely_as_a_plain_forward_pass_says(model, tokeniz
 
 
 def test_the_likeliest_choice_is_that_of_plain_forward_passes(model, tokenizer):
-    """Of questions that are seen, and of those that are not."""
+    """For questions that are seen, and for those that are not."""
     task = small_task()
     choices = tuple(dict.fromkeys(f" {each.answers[0]}" for each in task.examples))
     asked = [replace(each, answers=(f" {each.answers[0]}",), choices=choices) for each in task.examples]

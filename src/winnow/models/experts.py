@@ -18,7 +18,7 @@ from winnow.models.recorded import is_recorded
 IMPLEMENTATION = "winnow"
 """The name by which transformers knows `experts_forward`."""
 _REPLACED = "grouped_mm"
-"""What transformers chooses by itself, and what does what is not for the kernels."""
+"""The one that transformers chooses by itself, for whatever the kernels do not take."""
 
 
 def read_experts_directly(model: PreTrainedModel) -> None:
@@ -91,7 +91,7 @@ class _Stack:
 
 
 class _Stacks(NamedTuple):
-    """What a module of experts multiplies by, as it describes itself."""
+    """The weights of a module of experts, as it describes itself."""
 
     place: tuple[object, ...]
     """Alike for parameters that are the same memory."""
