@@ -140,7 +140,7 @@ SCALARS = st.one_of(
     st.tuples(st.integers(0, 3), st.integers(0, 4)).map(
         lambda both: {"type": "string", "minLength": both[0], "maxLength": sum(both)}
     ),
-    st.lists(TEXTS | st.integers() | st.none(), min_size=1, max_size=3).map(lambda each: {"enum": each}),
+    st.lists(TEXTS | st.integers(-(2**53), 2**53) | st.none(), min_size=1, max_size=3).map(lambda each: {"enum": each}),
 )
 NAMES = st.text('abcü "\\/\n', max_size=3)
 
@@ -339,6 +339,8 @@ def test_a_token_that_may_not_come_is_refused(spelled):
         ({"type": "integer", "minimum": 2, "maximum": 1}, "Unsatisfiable"),
         ({"type": float("nan")}, "expected value"),
         ({"enum": ["\ud800"]}, "hex escape"),
+        ({"enum": [1, 2**53 + 1]}, "9007199254740993 is not exact in float64; use a string"),
+        ({"type": "array", "items": {"type": "integer", "maximum": -(10**400)}}, "is not exact in float64"),
         # No text is of it, or none that can be spelled.
         ({"$ref": "#"}, "no answer can follow"),
         ({"enum": ["\x01"]}, "no answer can follow"),

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from winnow.serve.refusals import Refused
-from winnow.serve.rules import Special
+from winnow.serve.rules import InexactError, Special
 from winnow.serve.trials import check_affordable
 
 if TYPE_CHECKING:
@@ -88,7 +88,10 @@ class Grammars:
         with self._lock:
             if self._tokens is None:
                 self._tokens = _read(self._tokenizer, self._stops, field)
-            text = grammar(self._special(self._tokens))
+            try:
+                text = grammar(self._special(self._tokens))
+            except InexactError as problem:
+                raise Refused(f"{field} is not supported: {problem}.", field) from None
             found = self._kept.pop((field, text), None) or self._new(self._tokens, text, field)
             self._kept[field, text] = found
             if len(self._kept) > KEPT:
