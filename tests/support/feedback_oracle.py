@@ -16,6 +16,9 @@ from winnow.select import Selection
 from winnow.store import Packed
 from winnow.view import LayerView
 
+SUMS = 1e-6
+"""Relative error of numbers that were turned in fp32, whatever the order of the sums."""
+
 
 def seen_by(view: LayerView, head: int, basis: np.ndarray) -> np.ndarray:
     """H [D, D]: mean of q qᵀ over the queries of a head, in a basis, with 1 % of the mean square in every channel."""
@@ -40,18 +43,26 @@ class Written(NamedTuple):
     def least(self) -> int:
         return -(2 ** (self.bits - 1)) + (not self.signed)
 
-    def scales(self, numbers: np.ndarray) -> list[float]:
+    def scales(self, numbers: np.ndarray, found: np.ndarray) -> list[float]:
         """One for every group."""
-        groups = [numbers[first : first + self.wide] for first in range(0, len(numbers), self.wide)]
+        groups = [slice(first, first + self.wide) for first in range(0, len(numbers), self.wide)]
+        return [self._scale(numbers[each], found[each]) for each in groups]
+
+    def _scale(self, numbers: np.ndarray, found: np.ndarray) -> float:
+        """Rounded to the dtype; half-way between two of its numbers, the one that was taken."""
+        possible = {self._rounded(numbers * (1 + off)) for off in (-SUMS, 0.0, SUMS)}
+        return min(possible, key=lambda scale: np.abs(found - scale * np.round(found / scale)).max() if scale else 0.0)
+
+    def _rounded(self, numbers: np.ndarray) -> float:
         if self.signed:
-            return [signed_scale(group, self.bits, self.dtype) for group in groups]
-        return [rounded(np.abs(group).max() / -self.least, self.dtype) for group in groups]
+            return signed_scale(numbers, self.bits, self.dtype)
+        return rounded(np.abs(numbers).max() / -self.least, self.dtype)
 
 
 def assert_fed(numbers: np.ndarray, found: np.ndarray, seen: np.ndarray, how: Written) -> None:
     """Every channel is rounded where, its errors so far given, the errors e to come would make eᵀ H e smallest."""
     dim, least, most = len(numbers), how.least, 2 ** (how.bits - 1) - 1
-    scales = how.scales(numbers)
+    scales = how.scales(numbers, found)
     for channel in range(dim):
         scale = scales[channel // how.wide]
         if scale == 0:
