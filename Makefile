@@ -6,16 +6,16 @@ TORCH  ?= torch==2.13.0
 INSTRUCTION_SETS ?= here
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.19.0
+# Files that depend on what a release of transformers does; the rest of folding and of grammars is Winnow's own.
 INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.py compressed.py context.py guards.py \
 	latent.py replay.py spanning.py properties.py extras.py masks.py owner.py failed_memory.py hybrid.py autocast.py context_inputs.py rotary.py projection.py \
-	fold.py fold_full.py fold_rows.py fold_crop.py fold_memory.py padded_turns.py \
-	fold_packed.py fold_budget.py fold_turns.py recent_queries.py tail.py packed_caches.py compositions.py interrupted.py \
+	fold.py fold_rows.py fold_crop.py padded_turns.py fold_turns.py recent_queries.py tail.py packed_caches.py compositions.py interrupted.py \
 	gradients.py misuse.py another_prompt.py right_padding.py attending.py images.py \
 	placement.py paid.py quantized_models.py token_step.py torch_compile.py cuda.py beside_others.py older_code.py) \
 	$(addprefix tests/models/test_, gguf.py weights.py few_rows.py mlps.py gated.py norms.py rotary.py lines.py pieces.py cache_argument.py experts.py) \
 	tests/kernels/gpu/test_graphed_caches.py tests/test_deferred.py tests/test_future_warnings.py \
 	$(addprefix tests/evaluate/test_, sampling.py conversation.py layer_steps.py generation.py shared_start.py counted_anew.py) \
-	$(addprefix tests/serve/test_, engine.py several.py tools.py tool_templates.py grammars.py response_format.py strict_tools.py)
+	$(addprefix tests/serve/test_, engine.py several.py tools.py tool_templates.py response_format.py strict_tools.py)
 
 VENV  := .venv
 BIN   := $(VENV)/bin
