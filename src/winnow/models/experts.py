@@ -129,5 +129,6 @@ def _is_read(parameter: nn.Parameter | None, inputs: Tensor) -> bool:
 def _are_followed(experts: Any, inputs: Tensor) -> bool:
     if is_recorded() or type(inputs) is not Tensor or not inputs.is_cpu or experts._is_expert_parallel:
         return True
-    needed = inputs.requires_grad or any(each.requires_grad for each in experts.parameters())
-    return torch.is_grad_enabled() and needed
+    return torch.is_grad_enabled() and (
+        inputs.requires_grad or any(each.requires_grad for each in experts.parameters())
+    )
