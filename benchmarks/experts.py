@@ -1,6 +1,6 @@
 """Experts of a layer for one token, a batch, and a piece of a prompt: transformers' function against Winnow's.
 
-    python benchmarks/experts.py [--rounds 5]        # writes docs/results/experts-VENDOR.*
+    python benchmarks/experts.py        # nine minutes; writes docs/results/experts-VENDOR.*
 
 Time of one thread. Random weights in the shapes of published models; every call has other tokens with other experts.
 """
@@ -75,7 +75,7 @@ def measure(layer: Layer, named: str, dtype: torch.dtype, rounds: int) -> list[T
 @torch.no_grad()
 def main() -> None:
     """Measures and writes the table."""
-    options = rounds_and_folder(__doc__, rounds=3)
+    options = rounds_and_folder(__doc__, rounds=2)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     found = [
