@@ -13,7 +13,7 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from winnow.kernels.linear import LinearPlan, Weight, outruns_torch
 from winnow.models.compiled import CompiledLinear, many_rows
-from winnow.models.recorded import is_recorded
+from winnow.models.recorded import is_followed
 
 IMPLEMENTATION = "winnow"
 """The name by which transformers knows `experts_forward`."""
@@ -127,8 +127,6 @@ def _is_read(parameter: nn.Parameter | None, inputs: Tensor) -> bool:
 
 
 def _are_followed(experts: Any, inputs: Tensor) -> bool:
-    if is_recorded() or type(inputs) is not Tensor or not inputs.is_cpu or experts._is_expert_parallel:
+    if is_followed(inputs) or not inputs.is_cpu or experts._is_expert_parallel:
         return True
-    return torch.is_grad_enabled() and (
-        inputs.requires_grad or any(each.requires_grad for each in experts.parameters())
-    )
+    return torch.is_grad_enabled() and any(each.requires_grad for each in experts.parameters())

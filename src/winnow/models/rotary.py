@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels import native, rotary
-from winnow.models.recorded import is_recorded
+from winnow.models.recorded import is_followed
 
 _FUNCTION = "apply_rotary_pos_emb"
 """The name that transformers' models give to the function, in the module of each."""
@@ -35,7 +35,7 @@ class RotaryByKernel:
 
     def __call__(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *other: Any, **named: Any) -> Any:
         """The same as the model's own; `other` and `named` are its own, too."""
-        if other or named or _is_followed(q, k, cos, sin) or not rotary.reads(q, k, cos, sin):
+        if other or named or is_followed(q, k, cos, sin) or not rotary.reads(q, k, cos, sin):
             return self._own(q, k, cos, sin, *other, **named)
         return rotary.turn(q, k, cos, sin)
 
@@ -161,12 +161,3 @@ def _alike(found: Tensor, expected: Tensor) -> bool:
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     return torch.equal(found, expected) or (found.dtype == torch.float32 and torch.allclose(found, expected, atol=1e-5))
-
-
-def _is_followed(*tensors: Tensor) -> bool:
-    """True for tensors that a trace or gradients follow, or that are of another kind."""
-    if is_recorded():
-        return True
-    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
-        return True
-    return any(type(each) is not Tensor for each in tensors)
