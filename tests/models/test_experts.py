@@ -5,17 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from copy import deepcopy
-from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.integrations.moe import use_experts_implementation
 
+from support.experts import EXPERTS, FAMILIES, FORMS, Form, Sizes, made, oracle, routed
 from support.families import build, prompt
 from support.instruction_sets import needs_native
 from support.stand_ins import assert_files_know_the_model, assert_same_logits, used_copies
@@ -23,73 +20,7 @@ from winnow.models import experts as subject
 from winnow.models import read_experts_directly
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
-EXPERTS, WIDTH, INNER, CHOSEN = 5, 24, 40, 2
-FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "granitemoe", "gpt_oss", "qwen3_next", "deepseek_v2", "deepseek_v3")
-
-
-class Form(NamedTuple):
-    """Properties by which a module of experts describes itself to transformers."""
-
-    is_transposed: bool
-    has_bias: bool
-    has_gate: bool
-
-
-FORMS = [Form(*each) for each in product((False, True), repeat=3)]
-
-
-def made(form: Form, dtype: torch.dtype) -> nn.Module:
-    """Random experts of a form."""
-
-    @use_experts_implementation(**form._asdict())
-    class Experts(nn.Module):
-        def __init__(self, config: Any) -> None:
-            super().__init__()
-            self.num_experts, self.act_fn = EXPERTS, nn.functional.silu
-            enter = "gate_up_proj" if form.has_gate else "up_proj"
-            for name, outputs, inputs in ((enter, INNER * (1 + form.has_gate), WIDTH), ("down_proj", WIDTH, INNER)):
-                shape = (inputs, outputs) if form.is_transposed else (outputs, inputs)
-                self.register_parameter(name, nn.Parameter(torch.randn(EXPERTS, *shape) / 4))
-                if form.has_bias:
-                    self.register_parameter(f"{name}_bias", nn.Parameter(torch.randn(EXPERTS, outputs)))
-
-        def forward(self, *_: Tensor) -> Tensor:
-            raise AssertionError("the implementation is chosen by name")
-
-    torch.manual_seed(0)
-    found: nn.Module = Experts(SimpleNamespace(_experts_implementation="grouped_mm")).to(dtype).requires_grad_(False)
-    return found
-
-
-def routed(tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens, and two experts of each; nobody chose the last but one."""
-    draw = torch.Generator().manual_seed(1)
-    scores = torch.rand(tokens, EXPERTS, generator=draw)
-    scores[:, -2] = -1
-    return torch.randn(tokens, WIDTH, generator=draw).to(dtype), scores.topk(CHOSEN).indices, scores[:, :CHOSEN]
-
-
-def oracle(
-    experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor, finish: Callable[[Tensor], Tensor] = lambda row: row
-) -> Tensor:
-    """Each token by each of its experts in float64, one after another."""
-
-    def layer(name: str, expert: int, row: Tensor) -> Tensor:
-        weight = getattr(experts, name)[expert].double()
-        found = row @ (weight if experts.is_transposed else weight.mT)
-        return found + getattr(experts, f"{name}_bias")[expert].double() if experts.has_bias else found
-
-    outputs = torch.zeros(tokens.shape, dtype=torch.float64)
-    for token, place in product(range(len(tokens)), range(CHOSEN)):
-        expert = int(chosen[token, place])
-        inner = layer("gate_up_proj" if experts.has_gate else "up_proj", expert, tokens[token].double())
-        if experts.has_gate:
-            gate, up = inner.chunk(2)
-            inner = nn.functional.silu(gate) * up
-        else:
-            inner = nn.functional.silu(inner)
-        outputs[token] += weights[token, place].double() * finish(layer("down_proj", expert, inner))
-    return outputs
+SIZES = Sizes(width=24, inner=40)
 
 
 @pytest.fixture
@@ -109,7 +40,7 @@ def replaced(model: PreTrainedModel) -> PreTrainedModel:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_experts_of_every_form_compute_what_the_oracle_does(form: Form, dtype: torch.dtype, tokens: int) -> None:
-    experts, given = made(form, dtype), routed(tokens, dtype)
+    experts, given = made(form, SIZES, dtype), routed(tokens, SIZES.width, dtype)
     found = subject.experts_forward(experts, *given)
     assert subject._KNOWN[experts].enter is not None
     assert found.dtype == dtype
@@ -119,13 +50,13 @@ def test_experts_of_every_form_compute_what_the_oracle_does(form: Form, dtype: t
 
 
 def test_no_tokens_are_none() -> None:
-    found = subject.experts_forward(made(FORMS[1], torch.float32), *routed(0, torch.float32))
-    assert found.shape == (0, WIDTH)
+    found = subject.experts_forward(made(FORMS[1], SIZES, torch.float32), *routed(0, SIZES.width, torch.float32))
+    assert found.shape == (0, SIZES.width)
 
 
 def test_what_experts_give_may_be_normed() -> None:
-    experts, given = made(FORMS[1], torch.float32), routed(7, torch.float32)
-    norm = nn.RMSNorm(WIDTH, eps=1e-6).requires_grad_(False)
+    experts, given = made(FORMS[1], SIZES, torch.float32), routed(7, SIZES.width, torch.float32)
+    norm = nn.RMSNorm(SIZES.width, eps=1e-6).requires_grad_(False)
     experts.has_post_expert_norm, experts.post_expert_norm = True, norm
     expected = oracle(experts, *given, finish=deepcopy(norm).double())
     torch.testing.assert_close(subject.experts_forward(experts, *given).double(), expected, rtol=1e-4, atol=1e-5)
@@ -176,14 +107,14 @@ def _elsewhere(model: PreTrainedModel) -> None:
 
 @pytest.mark.parametrize("follow", ["gradients", "autocast", "other parameters"])
 def test_what_is_followed_is_transformers_own(follow: str) -> None:
-    experts, (tokens, *chosen) = made(FORMS[0], torch.float32), routed(7, torch.float32)
+    experts, (tokens, *chosen) = made(FORMS[0], SIZES, torch.float32), routed(7, SIZES.width, torch.float32)
     expected = oracle(experts, tokens, *chosen)
     if follow == "gradients":
         tokens.requires_grad_()
     if follow == "other parameters":
         del experts.down_proj
-        experts.down_proj = torch.zeros(EXPERTS, WIDTH, INNER)
-        expected = torch.zeros(7, WIDTH)
+        experts.down_proj = torch.zeros(EXPERTS, *SIZES)
+        expected = torch.zeros(7, SIZES.width)
     with torch.autocast("cpu", torch.bfloat16, enabled=follow == "autocast"):
         found = subject.experts_forward(experts, tokens, *chosen)
     assert experts not in subject._KNOWN
@@ -192,8 +123,8 @@ def test_what_is_followed_is_transformers_own(follow: str) -> None:
 
 
 def test_nothing_of_a_model_that_is_gone_stays() -> None:
-    experts = made(FORMS[0], torch.float32)
-    subject.experts_forward(experts, *routed(3, torch.float32))
+    experts = made(FORMS[0], SIZES, torch.float32)
+    subject.experts_forward(experts, *routed(3, SIZES.width, torch.float32))
     before = len(subject._KNOWN)
     del experts
     gc.collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,6 +14,7 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from winnow.kernels.linear import LinearPlan, Weight, outruns_torch
 from winnow.models.compiled import CompiledLinear, many_rows
+from winnow.models.mixture import keeps_experts_in_one, mix, parameters_of
 from winnow.models.recorded import is_followed
 
 IMPLEMENTATION = "winnow"
@@ -29,7 +31,7 @@ def read_experts_directly(model: PreTrainedModel) -> None:
     """
     if not outruns_torch() or getattr(model.config, "_experts_implementation", None) != _REPLACED:
         return
-    if any(hasattr(module, "is_concatenated") for module in model.modules()):
+    if any(keeps_experts_in_one(module) for module in model.modules()):
         ALL_EXPERTS_FUNCTIONS.register(IMPLEMENTATION, experts_forward)
         model.set_experts_implementation(IMPLEMENTATION)
 
@@ -44,18 +46,7 @@ def experts_forward(experts: Any, hidden_states: Tensor, top_k_index: Tensor, to
     if stacks is None:
         found: Tensor = ALL_EXPERTS_FUNCTIONS[_REPLACED](experts, hidden_states, top_k_index, top_k_weights)
         return found
-    tokens, chosen = top_k_index.shape
-    ids, order = top_k_index.reshape(-1).sort()
-    used, counts = (each.tolist() for each in ids.unique_consecutive(return_counts=True))
-    inner = stacks.enter.multiply(hidden_states[order // chosen], used, counts)
-    inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
-    outputs = stacks.leave.multiply(inner, used, counts)
-    if getattr(experts, "has_post_expert_norm", False):
-        outputs = experts.post_expert_norm(outputs)
-    weighted = outputs * top_k_weights.reshape(-1)[order, None]
-    in_order = torch.empty_like(weighted)
-    in_order[order] = weighted
-    return in_order.view(tokens, chosen, weighted.shape[-1]).sum(1).to(hidden_states.dtype)
+    return mix(experts, stacks.enter, stacks.leave, hidden_states, top_k_index, top_k_weights)
 
 
 class _Stack:
@@ -67,18 +58,12 @@ class _Stack:
         self._weights = weight.mT if transposed else weight
         self._biases = biases[0] if biases else None
         self._plans: dict[int, LinearPlan | None] = {}
+        self.outputs = self._weights.shape[1]
 
-    def multiply(self, rows: Tensor, experts: list[int], counts: list[int]) -> Tensor:
-        """rows [S, I], those of an expert together: so many for each expert -> [S, O]"""
-        outputs = rows.new_empty(len(rows), self._weights.shape[1])
-        for expert, inputs, into in zip(experts, rows.split(counts), outputs.split(counts), strict=True):
-            into.copy_(self._of_one(expert, inputs))
-        return outputs
-
-    def _of_one(self, expert: int, inputs: Tensor) -> Tensor:
-        few = len(inputs) <= CompiledLinear.few(inputs.dtype)
+    def one(self, expert: int, rows: Tensor) -> Tensor:
+        few = len(rows) <= CompiledLinear.few(rows.dtype)
         plan = self._plan(expert) if few else None
-        return many_rows(inputs, *self._parameters(expert)) if plan is None else plan.run(inputs)
+        return many_rows(rows, *self._parameters(expert)) if plan is None else plan.run(rows)
 
     def _plan(self, expert: int) -> LinearPlan | None:
         if expert not in self._plans:
@@ -105,19 +90,15 @@ _KNOWN: WeakKeyDictionary[nn.Module, _Stacks] = WeakKeyDictionary()
 
 def _stacks_of(experts: Any, inputs: Tensor) -> _Stacks | None:
     """None where the kernels are not for these experts, or these inputs."""
-    parameters: list[Any] = [
-        experts._parameters.get(f"{name}{end}")
-        for name in ("gate_up_proj" if experts.has_gate else "up_proj", "down_proj")
-        for end in (("", "_bias") if experts.has_bias else ("",))
-    ]
+    sides = parameters_of(experts)
+    parameters = list(chain(*sides))
     if not all(_is_read(each, inputs) for each in parameters) or _are_followed(experts, inputs):
         _KNOWN.pop(experts, None)
         return None
     place = tuple((each.data_ptr(), each.shape, each.stride(), each.dtype) for each in parameters)
     known = _KNOWN.get(experts)
     if known is None or known.place != place:
-        half = len(parameters) // 2
-        enter, leave = (_Stack(part, experts.is_transposed) for part in (parameters[:half], parameters[half:]))
+        enter, leave = (_Stack(side, experts.is_transposed) for side in sides)
         known = _KNOWN[experts] = _Stacks(place, enter, leave)
     return known
 

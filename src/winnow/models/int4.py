@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +39,12 @@ class Int4Linear(QuantizedLinear):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, linear: nn.Linear) -> Int4Linear:
-        """The nearest to a layer of a shape that `fits`: 16 levels from the least to the largest weight of a group.
+    def rounded(cls, weight: Tensor, bias: Tensor | None) -> Self:
+        """The nearest to a weight [O, I] that `fits`: 16 levels from the least to the largest of a group.
 
         Raises ModelError where torch packs weights in an order that is not known.
         """
         block_size()
-        weight = linear.weight.detach()
         outputs, inputs = weight.shape
         levels = torch.empty(weight.shape, dtype=torch.int32, device="cpu")
         scales = torch.empty(inputs // GROUP, outputs, 2, dtype=weight.dtype, device="cpu")
@@ -57,12 +57,13 @@ class Int4Linear(QuantizedLinear):
             scale, middle = scales[:, part].float().transpose(0, 1)[..., None].unbind(dim=2)
             levels[part] = ((groups - middle) / scale + 8).round().clamp(0, 15).flatten(1)
         packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1)
-        return cls(packed, scales, linear.bias)
+        return cls(packed, scales, bias)
 
     @staticmethod
-    def fits(linear: nn.Linear) -> bool:
-        """True if a layer has a shape that the kernel reads."""
-        return linear.in_features % GROUP == 0 and linear.out_features % OUTPUTS == 0
+    def fits(weight: Tensor) -> bool:
+        """True if a weight [O, I] has a shape that the kernel reads."""
+        outputs, inputs = weight.shape
+        return inputs % GROUP == 0 and outputs % OUTPUTS == 0
 
     def compiled_weight(self) -> Weight:
         return Weight(self.parameter("packed"), self._parameters["bias"], self.parameter("scales"))

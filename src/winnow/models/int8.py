@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
@@ -27,9 +29,8 @@ class Int8Linear(QuantizedLinear):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, linear: nn.Linear) -> Int8Linear:
-        """The nearest to a layer: each output's weights are rounded to 255 levels between ± the largest."""
-        weight = linear.weight.detach()
+    def rounded(cls, weight: Tensor, bias: Tensor | None) -> Self:
+        """The nearest to a weight [O, I]: those of each output go to 255 levels between ± the largest."""
         levels = torch.empty(weight.shape, dtype=torch.int8, device="cpu")
         scales = torch.empty(len(weight), dtype=weight.dtype, device="cpu")
         for part in parts_of(*weight.shape):
@@ -37,7 +38,7 @@ class Int8Linear(QuantizedLinear):
             # Levels are of the scale as it is stored, not of the one before it was rounded.
             scales[part] = (rows.abs().amax(dim=1) / 127).clamp(min=torch.finfo(weight.dtype).tiny)
             levels[part] = (rows / scales[part, None].float()).round().clamp(-127, 127)
-        return cls(levels, scales, linear.bias)
+        return cls(levels, scales, bias)
 
     def compiled_weight(self) -> Weight:
         return Weight(self.parameter("levels"), self._parameters["bias"], self.parameter("scales"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,16 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
         for name, tensor in stored.items():
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias.detach(), requires_grad=False))
+
+    @classmethod
+    def of(cls, linear: nn.Linear) -> Self:
+        """The nearest to a layer. Raises ModelError as `rounded`."""
+        return cls.rounded(linear.weight.detach(), linear.bias)
+
+    @classmethod
+    @abstractmethod
+    def rounded(cls, weight: Tensor, bias: Tensor | None) -> Self:
+        """The nearest to a weight [O, I] and its bias [O], in the dtype that the model computes in."""
 
     @abstractmethod
     def is_compiled(self) -> bool:

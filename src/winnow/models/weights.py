@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from typing import TypeGuard
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import ModelError
@@ -15,6 +16,9 @@ from winnow.models.direct import DirectLinear
 from winnow.models.int4 import Int4Linear, block_size
 from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.large_pages import LargePages
+from winnow.models.mixture import keeps_experts_in_one
+from winnow.models.quantized import QuantizedLinear
+from winnow.models.quantized_experts import QuantizedExperts
 from winnow.models.replacing import hooks_of, replace_layers
 
 WEIGHTS = ("auto", "int8", "int4")
@@ -52,25 +56,32 @@ def check_weights(weights: str, config: PreTrainedConfig, name: str, where: torc
 def quantize_weights(model: PreTrainedModel, weights: str) -> None:
     """Puts layers with fewer bits in place of a model's linear ones. The output layer has 8 bits at least.
 
-    weights: "int8" or "int4"; layers of a shape that 4 bits do not fit get 8. Embeddings stay, but for one that shares
-    the output layer's weight; so does what is no linear layer, like experts that lie in one tensor, and layers with a
-    forward of their own. Raises ModelError for adapters that are not merged, for weights that are offloaded, and where
-    torch's kernel for 4 bits is not known on this processor.
+    weights: "int8" or "int4"; layers of a shape that 4 bits do not fit get 8. Experts that transformers keeps in one
+    tensor become linear layers. Embeddings stay, but for one that shares the output layer's weight; so does what is no
+    linear layer, and what has a forward of its own. Raises ModelError for adapters that are not merged, for weights
+    that are offloaded, and where torch's kernel for 4 bits is not known on this processor.
     """
     _check_layers(model)
+    bits = 4 if weights == "int4" else 8
     pages = LargePages() if outruns_torch() else None
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     tied = type(embedding) is nn.Embedding and getattr(head, "weight", None) is embedding.weight
     tied = tied and _is_as_made(embedding)
 
-    def smaller(name: str, layer: nn.Module) -> nn.Module | None:
-        if not _is_plain(layer) or name in _PLAIN:
-            return None
-        small = weights == "int4" and layer is not head and Int4Linear.fits(layer)
-        made = Int4Linear.of(layer) if small else Int8Linear.of(layer)
-        vars(made).update(hooks_of(layer))
+    def rounded(weight: Tensor, bias: Tensor | None, fewest: int) -> QuantizedLinear:
+        small = fewest == 4 and Int4Linear.fits(weight)
+        made = (Int4Linear if small else Int8Linear).rounded(weight.detach(), bias)
         if pages is not None:
             pages.move(made)
+        return made
+
+    def smaller(name: str, layer: nn.Module) -> nn.Module | None:
+        if keeps_experts_in_one(layer) and "forward" not in vars(layer) and not layer._is_expert_parallel:
+            return QuantizedExperts(layer, partial(rounded, fewest=bits))
+        if not _is_plain(layer) or name in _PLAIN:
+            return None
+        made = rounded(layer.weight, layer.bias, 8 if layer is head else bits)
+        vars(made).update(hooks_of(layer))
         return made
 
     replace_layers(model, smaller)

@@ -1,0 +1,53 @@
+"""Experts whose layers have few bits, in place of a model's own that lie in one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from winnow.models.mixture import mix, parameters_of
+from winnow.models.quantized import QuantizedLinear
+from winnow.models.replacing import StandIn
+
+
+class QuantizedExperts(StandIn):
+    """A mixture's experts, of which each has linear layers of its own; gate and norm stay the model's."""
+
+    def __init__(self, experts: Any, rounded: Callable[[Tensor, Tensor | None], QuantizedLinear]) -> None:
+        """experts: a module that `keeps_experts_in_one`; it stays. rounded: gives the layer of a weight and a bias."""
+        super().__init__(experts)
+        enter, leave = parameters_of(experts)
+        gone = {id(each) for each in (*enter, *leave)}
+        self._parameters = {name: each for name, each in experts._parameters.items() if id(each) not in gone}
+        self._modules = dict(experts._modules)
+        self.enter, self.leave = (
+            _QuantizedLayers(rounded(*each) for each in _layers(side, experts.is_transposed)) for side in (enter, leave)
+        )
+
+    def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """hidden_states [T, W], of which each token has K experts [T, K] with their weights [T, K] -> [T, W]"""
+        return mix(self, self.enter, self.leave, hidden_states, top_k_index, top_k_weights)
+
+
+class _QuantizedLayers(nn.ModuleList):
+    """A linear layer of every expert."""
+
+    @property
+    def outputs(self) -> int:
+        """Of each layer."""
+        layer = self[0]
+        assert isinstance(layer, QuantizedLinear)
+        return layer.out_features
+
+    def one(self, expert: int, rows: Tensor) -> Tensor:
+        found: Tensor = self[expert](rows)
+        return found
+
+
+def _layers(parameters: Sequence[Tensor], transposed: bool) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """The weight [O, I] of an expert and its bias [O], one expert after another."""
+    weights, *biases = (each.detach() for each in parameters)
+    for expert, weight in enumerate(weights):
+        yield weight.mT if transposed else weight, biases[0][expert].clone() if biases else None
