@@ -47,8 +47,8 @@ int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
 // Null where there is none.
 winnow::LinearFunction linear_of(const winnow_linear_layer& layer) {
   const winnow::Kernels& kernels = winnow::active_kernels();
-  const auto& of_bits = layer.bits == 4 ? kernels.linear_int4 : layer.bits == 8 ? kernels.linear_int8 : kernels.linear;
-  return of_bits[layer.dtype];
+  if (layer.bits == 4) return kernels.linear_int4[layer.dtype].function;
+  return (layer.bits == 8 ? kernels.linear_int8 : kernels.linear)[layer.dtype];
 }
 
 // Threads that reading so many outputs of a layer's weight is worth.
@@ -170,6 +170,8 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
                      [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
   return WINNOW_OK;
 }
+
+int64_t winnow_nibble_outputs(int32_t dtype) { return winnow::active_kernels().linear_int4[dtype].outputs; }
 
 int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
   thread_local winnow::Workspace workspace;

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 17
+#define WINNOW_ABI 18
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -197,8 +197,8 @@ struct winnow_prefill_args {
 
 /* A linear layer. Everything is contiguous, and of one dtype but for weights of few bits. Those of 8 bits are signed whole
  * numbers, with a scale for every output. Of 4 bits there are inputs and outputs in multiples of WINNOW_SCALE_GROUP and
- * WINNOW_LINEAR_OUTPUTS: of so many outputs, input by input, first the lower halves of all bytes and then the higher ones;
- * a number n stands for (n - 8) * scale + middle, of which WINNOW_SCALE_GROUP inputs share a pair. */
+ * WINNOW_LINEAR_OUTPUTS: of as many outputs as winnow_nibble_outputs tells, input by input, first the lower halves of all bytes
+ * and then the higher ones; a number n stands for (n - 8) * scale + middle, of which WINNOW_SCALE_GROUP inputs share a pair. */
 struct winnow_linear_layer {
   int64_t inputs, outputs;     /* 1 <= inputs */
   const void *weight;          /* [outputs, inputs] */
@@ -281,10 +281,14 @@ WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
 WINNOW_EXPORT int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries);
 
 /* Inputs [rows, inputs] of a linear layer -> its outputs [rows, outputs], both contiguous and of its dtype: products are
- * summed up in fp32, and rounded once. WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 for bf16 alone, on
- * processors with AVX-512 BF16. */
+ * summed up in fp32, and rounded once. WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 where
+ * winnow_nibble_outputs is 0. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
                                     void *outputs, int32_t threads);
+
+/* Outputs that lie beside each other in weights of 4 bits as winnow_linear reads them for a dtype: 64 for bf16 on processors
+ * with AVX-512 BF16, 32 on those with AVX2 alone, else 0. */
+WINNOW_EXPORT int64_t winnow_nibble_outputs(int32_t dtype);
 
 /* Inputs of both layers -> silu(gate's outputs) times up's, where silu(x) = x / (1 + exp(-x)); both, and silu, are rounded to
  * the dtype. Returns as winnow_linear, or WINNOW_NO_MEMORY. */
@@ -292,8 +296,8 @@ WINNOW_EXPORT int32_t winnow_gated(const struct winnow_gated_layers *layers, int
                                    void *outputs, int32_t threads);
 
 /* The outputs first to last - 1 of a weight of 4 bits -> [inputs, last - first] in bf16, each number rounded once; both are
- * multiples of WINNOW_LINEAR_OUTPUTS. WINNOW_UNKNOWN_ISA where there is no kernel for it: of other bits and dtypes, and on
- * processors without AVX-512, for which torch packs weights in another order. */
+ * multiples of WINNOW_LINEAR_OUTPUTS, of which as many lie beside each other. WINNOW_UNKNOWN_ISA where there is no kernel for
+ * it: of other bits and dtypes, and on processors without AVX-512. */
 WINNOW_EXPORT int32_t winnow_write_out(const struct winnow_linear_layer *layer, int64_t first, int64_t last, void *to,
                                        int32_t threads);
 

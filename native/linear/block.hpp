@@ -66,7 +66,8 @@ constexpr Requests requests() {
   return {1, kRows < kMostAtOnce ? 512 : 0};
 }
 
-// Asks for what is read after a line of a weight's row. The rows that come after those read side by side are `group` bytes on.
+// Asks for what is read after kBytes of a weight's row: a line, or lines. The rows that come after those read side by side are
+// `group` bytes on.
 template <int kRows, int kOutputs, int64_t kBytes>
 inline void ask_ahead(const char* line, int64_t group) {
   if constexpr (kOutputs > 1) {
@@ -78,6 +79,9 @@ inline void ask_ahead(const char* line, int64_t group) {
   }
 }
 
+// Products that are under way at a time at the least: each takes four cycles or more, and two begin in a cycle.
+constexpr int kUnderWay = 8;
+
 // Sums of kRows rows of inputs with kOutputs of the weight: of row r and output o they are the lanes of
 // sums[r * kOutputs + o].
 template <int kRows, int kOutputs, class Channels, class W>
@@ -85,32 +89,45 @@ inline void multiply(const typename Channels::Numbers* inputs, const W* const (&
                      int64_t group, Vec (&sums)[kRows * kOutputs]) {
   using Numbers = typename Channels::Numbers;
   constexpr int64_t kTogether = Channels::kTogether, kBytes = kTogether * static_cast<int64_t>(sizeof(W));
-  const auto add = [&](const Numbers(&numbers)[kOutputs]) __attribute__((always_inline)) {
+  // A line of the weight is several vectors of channels where their numbers are small. They meet sums of their own where there
+  // are few, so that a product need not wait for the one before it.
+  constexpr int kSums = kRows * kOutputs, kVectors = kBytes < kLine ? static_cast<int>(kLine / kBytes) : 1;
+  constexpr int kParts = kVectors * kSums <= kUnderWay ? kVectors : kSums < kUnderWay ? kUnderWay / kSums : 1;
+  Vec parts[kParts * kSums];
+  unroll<kParts * kSums>([&](auto i) __attribute__((always_inline)) { parts[i] = broadcast(0.0f); });
+  const auto add = [&](const Numbers(&numbers)[kOutputs], Vec* to) __attribute__((always_inline)) {
     unroll<kRows>([&](auto r) __attribute__((always_inline)) {
       const Numbers input = inputs[r];
       unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
-        sums[r * kOutputs + o] = Channels::add(sums[r * kOutputs + o], numbers[o], input);
+        to[r * kOutputs + o] = Channels::add(to[r * kOutputs + o], numbers[o], input);
       });
     });
     inputs += kRows;
   };
-  unroll<kRows * kOutputs>([&](auto i) __attribute__((always_inline)) { sums[i] = broadcast(0.0f); });
   int64_t d = 0;
-  for (; d + kTogether <= channels; d += kTogether) {
-    Numbers numbers[kOutputs];
+  for (; d + kVectors * kTogether <= channels; d += kVectors * kTogether) {
     unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
-      ask_ahead<kRows, kOutputs, kBytes>(reinterpret_cast<const char*>(weights[o] + d), group);
-      numbers[o] = Channels::weight(weights[o] + d);
+      ask_ahead<kRows, kOutputs, kVectors * kBytes>(reinterpret_cast<const char*>(weights[o] + d), group);
     });
-    add(numbers);
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      Numbers numbers[kOutputs];
+      unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
+        numbers[o] = Channels::weight(weights[o] + d + v * kTogether);
+      });
+      add(numbers, parts + v % kParts * kSums);
+    });
   }
-  if (d < channels) {
+  for (; d < channels; d += kTogether) {
     Numbers numbers[kOutputs];
     unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
       numbers[o] = Channels::weight_up_to(weights[o] + d, channels - d);
     });
-    add(numbers);
+    add(numbers, parts);
   }
+  unroll<kSums>([&](auto i) __attribute__((always_inline)) {
+    sums[i] = parts[i];
+    unroll<kParts - 1>([&](auto p) __attribute__((always_inline)) { sums[i] = sums[i] + parts[(p + 1) * kSums + i]; });
+  });
 }
 
 }  // namespace

@@ -16,6 +16,12 @@ struct LinearRows {
 // Does the outputs first to last - 1 of all rows: kOutputsAtOnce from a multiple of it on, or fewer up to the end.
 using LinearFunction = void (*)(const winnow_linear_layer&, const LinearRows&, int64_t first, int64_t last);
 
+// A linear function for weights of 4 bits, and how many outputs lie beside each other in them.
+struct NibblesFunction {
+  LinearFunction function;
+  int64_t outputs;
+};
+
 // Multiplies the outputs first to last - 1 of all rows, which are `stride` apart, by silu of those of a gate.
 using GateFunction = void (*)(const void* gates, const LinearRows&, int64_t stride, int64_t first, int64_t last);
 

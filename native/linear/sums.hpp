@@ -23,8 +23,9 @@ constexpr int64_t kMostTogether = 32;
 constexpr int kMostSideBySide = 4;
 
 // Bytes of a row of a weight from which a few are read side by side. Two pages: with one row of inputs it crowds the
-// first-level cache, and no hardware foresees its end; Zen 5's caches hold, and foresee, twice that.
-constexpr int64_t kLongRow = kZenGeneration == 5 ? 16384 : 8192;
+// first-level cache, and no hardware foresees its end; Zen 5's caches hold, and foresee, twice that. Processors with AVX2 alone
+// wait for fewer lines of one row at a time.
+constexpr int64_t kLongRow = kZenGeneration == 5 ? 16384 : Vec::width == 8 ? 2048 : 8192;
 
 // Sums of `rows` rows for the outputs that a thread does at a time. Those of a block of rows lie together, a vector after
 // another, each of as many outputs as fill it: that of row r and output o of kOutputs is lane r * kOutputs + o.

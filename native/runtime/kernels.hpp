@@ -27,8 +27,9 @@ struct Kernels {
   PruneFunction take[kDtypes];
   RotateFunction rotate[kDtypes];
   PrefillKernel prefill[kDtypes];
-  LinearFunction linear[kDtypes], linear_int8[kDtypes], linear_int4[kDtypes];  // null: there is none
-  WriteOutFunction write_out_int4;                                              // null: there is none
+  LinearFunction linear[kDtypes], linear_int8[kDtypes];
+  NibblesFunction linear_int4[kDtypes];  // null: there is none
+  WriteOutFunction write_out_int4;       // null: there is none
   GateFunction gate[kDtypes];
   NormFunction normalize[kDtypes];
   RotaryFunction rotary[kDtypes];

@@ -11,12 +11,11 @@ from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
 from winnow.kernels import native
 from winnow.kernels.gated import GatedPlan
-from winnow.kernels.linear import LinearPlan, Weight
+from winnow.kernels.linear import LinearPlan, Weight, outputs_together
 from winnow.kernels.native_args import NO_MEMORY
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
-WITH_4_BITS = ("zen4", "zen5", "avx512bf16", "amx")
 
 
 def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> LinearPlan:
@@ -48,13 +47,13 @@ def test_a_gate_is_that_of_both_layers(
 ) -> None:
     torch.manual_seed(seed)
     if 4 in bits:
-        dtype, rest = torch.bfloat16, 0
+        rest = 0
     sizes = (64 * blocks - rest, 32 * groups)
     gate, up = (layer(*sizes, each, dtype, bias) for each in bits)
     inputs = torch.randn(rows, 32 * groups).to(dtype)
     for isa in isas:
         native.select_isa(isa)
-        if 4 in bits and isa not in WITH_4_BITS:
+        if 4 in bits and not outputs_together(dtype):
             with pytest.raises(ValueError, match="bits"):
                 GatedPlan(gate, up).run(inputs)
             continue

@@ -13,11 +13,12 @@ from torch import Tensor
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
 from winnow.kernels import native
-from winnow.kernels.linear import LinearPlan, Weight
+from winnow.kernels.linear import LinearPlan, Weight, outputs_together
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
-WITH_4_BITS = ("zen4", "zen5", "avx512bf16", "amx")
+TOGETHER = {"zen4": 64, "zen5": 64, "avx512bf16": 64, "amx": 64, "avx2": 32}
+"""Outputs that lie beside each other in weights of 4 bits, where there is a kernel for these."""
 WRITTEN_OUT = ("zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "amx")
 ROWS = st.integers(0, 9) | st.sampled_from([16, 31, 32, 33, 40, 65])
 
@@ -36,6 +37,7 @@ def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) 
 
 def written_out(weight: Weight) -> Tensor:
     """[O, I] fp64, from the definition of the order of numbers."""
+    together = TOGETHER.get(native.isa(), 64)
     numbers, scales = weight.numbers, weight.scales
     if scales is None:
         return numbers.double()
@@ -43,10 +45,11 @@ def written_out(weight: Weight) -> Tensor:
         return numbers * scales.double()[:, None]
     outputs, inputs = weight.sizes
     found = torch.empty(outputs, inputs, dtype=torch.float64)
-    stored = numbers.reshape(outputs // 64, inputs, 32)
+    half = together // 2
+    stored = numbers.reshape(outputs // together, inputs, half)
     for output in range(outputs):
-        both = stored[output // 64, :, output % 32]
-        level = both % 16 if output % 64 < 32 else both // 16
+        both = stored[output // together, :, output % half]
+        level = both % 16 if output % together < half else both // 16
         scale, middle = scales[:, output].double().repeat_interleave(32, dim=0).unbind(dim=1)
         found[output] = (level.double() - 8) * scale + middle
     return found
@@ -88,14 +91,25 @@ def test_products_of_any_shape(
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=SHARED)
-@given(st.integers(1, 3), st.integers(1, 20), ROWS, st.booleans(), st.integers(0, 99))
-def test_products_with_4_bits(isas: list[str], blocks: int, groups: int, rows: int, bias: bool, seed: int) -> None:
+@given(
+    st.integers(1, 3),
+    st.integers(1, 20),
+    ROWS,
+    st.sampled_from([torch.bfloat16, torch.bfloat16, *DTYPES]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_products_with_4_bits(
+    isas: list[str], blocks: int, groups: int, rows: int, dtype: torch.dtype, bias: bool, seed: int
+) -> None:
     torch.manual_seed(seed)
-    weight = layer(64 * blocks, 32 * groups, 4, torch.bfloat16, bias)
-    given = torch.randn(rows, 32 * groups).bfloat16()
+    weight = layer(64 * blocks, 32 * groups, 4, dtype, bias)
+    given = torch.randn(rows, 32 * groups).to(dtype)
     for isa in isas:
         native.select_isa(isa)
-        if isa in WITH_4_BITS:
+        together = outputs_together(dtype)
+        assert together == (TOGETHER.get(isa, 0) if isa == "avx2" or dtype == torch.bfloat16 else 0)
+        if together:
             assert_products(weight, given)
         else:
             with pytest.raises(ValueError, match="4 bits"):
@@ -159,7 +173,7 @@ def test_a_plan_serves_several_threads() -> None:
 def test_the_number_of_threads_changes_nothing(bits: int, outputs: int) -> None:
     dtype = torch.float32 if bits == 16 else torch.bfloat16
     weight = layer(outputs, 640, bits, dtype, bias=True)
-    if bits == 4 and native.isa() not in WITH_4_BITS:
+    if bits == 4 and native.isa() not in TOGETHER:
         pytest.skip("no kernel of 4 bits for this instruction set")
     plan, given, used = LinearPlan(weight), torch.randn(3, 640).to(dtype), torch.get_num_threads()
     found = []

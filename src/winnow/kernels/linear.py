@@ -24,11 +24,20 @@ def outruns_torch() -> bool:
     return native.library() is not None and (native.is_zen() or native.isa() == "avx2")
 
 
+def outputs_together(dtype: torch.dtype) -> int:
+    """Outputs that lie beside each other in weights of 4 bits as the kernels read them; 0 where they read none.
+
+    dtype: of the inputs.
+    """
+    library = native.library()
+    return 0 if library is None or dtype not in DTYPES else int(library.winnow_nibble_outputs(DTYPES[dtype]))
+
+
 class Weight(NamedTuple):
     """The weight of a linear layer, and its bias. Those of 8 and 4 bits are `Int8Linear`'s and `Int4Linear`'s."""
 
     numbers: Tensor
-    """[O, I] in the dtype of the inputs, or int8; or two of 4 bits to a byte [O, I / 2], in blocks of 64 outputs."""
+    """[O, I] in the dtype of the inputs, or int8; or two of 4 bits to a byte [O, I / 2], `outputs_together`."""
     bias: Tensor | None = None
     """[O]"""
     scales: Tensor | None = None

@@ -44,7 +44,7 @@ from winnow.kernels.openmp import lend_threads
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 17
+ABI = 18
 ISAS = ("amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable")
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
@@ -66,6 +66,7 @@ _FUNCTIONS: dict[str, tuple[Sequence[Any], Any]] = {
     "winnow_prefill": ([ctypes.POINTER(PrefillArgs)], _INT),
     "winnow_prefill_in_tiles": ([_INT, _COUNT], _INT),
     "winnow_linear": ([ctypes.POINTER(LinearLayer), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
+    "winnow_nibble_outputs": ([_INT], _COUNT),
     "winnow_gated": ([ctypes.POINTER(GatedLayers), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
     "winnow_write_out": ([ctypes.POINTER(LinearLayer), _COUNT, _COUNT, _ADDRESS, _INT], _INT),
     "winnow_normalize": ([ctypes.POINTER(NormArgs), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),

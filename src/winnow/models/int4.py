@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from winnow.errors import ModelError
 from winnow.kernels import native
-from winnow.kernels.linear import Weight
+from winnow.kernels.linear import Weight, outputs_together
 from winnow.kernels.native_args import LINEAR_OUTPUTS
 from winnow.models.parts import parts_of
 from winnow.models.quantized import QuantizedLinear
@@ -69,7 +69,7 @@ class Int4Linear(QuantizedLinear):
         return Weight(self.parameter("packed"), self._parameters["bias"], self.parameter("scales"))
 
     def is_compiled(self) -> bool:
-        return self.scales.dtype == torch.bfloat16 and block_size() == LINEAR_OUTPUTS
+        return block_size() == outputs_together(self.scales.dtype)
 
     def reads(self, rows: int) -> bool:
         return rows <= FEW
@@ -83,7 +83,7 @@ class Int4Linear(QuantizedLinear):
         return self._written_by_torch(part, dtype) if found is None else found
 
     def _written_by_kernel(self, part: slice) -> Tensor | None:
-        if native.library() is None or not self.is_compiled():
+        if native.library() is None or self.scales.dtype != torch.bfloat16 or block_size() != LINEAR_OUTPUTS:
             return None
         plan = self.plan_for(self.scales.detach())  # as for inputs of the dtype that it is written in
         return None if plan is None else plan.written_out(part)
