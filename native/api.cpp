@@ -171,6 +171,26 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
   return WINNOW_OK;
 }
 
+int32_t winnow_linear_of_each(const winnow_linear_layer* const* layers, int64_t number, const int64_t* first_rows,
+                              const void* inputs, void* outputs, int32_t threads) {
+  if (number == 0) return WINNOW_OK;
+  const winnow_linear_layer& alike = *layers[0];
+  const auto linear = linear_of(alike);
+  if (!linear) return WINNOW_UNKNOWN_ISA;
+  const int64_t bytes = winnow::kElementBytes[alike.dtype];
+  // No block of outputs is of two layers.
+  const int64_t padded = winnow::round_up(alike.outputs, winnow::kOutputsAtOnce);
+  winnow::run_pieces(threads_for(alike, number * alike.outputs, threads), number * padded, winnow::kOutputsAtOnce,
+                     [&](int, int64_t first, int64_t last) {
+                       const int64_t layer = first / padded, from = layer * padded, row = first_rows[layer];
+                       const winnow::LinearRows rows{first_rows[layer + 1] - row,
+                                                     static_cast<const char*>(inputs) + row * alike.inputs * bytes,
+                                                     static_cast<char*>(outputs) + row * alike.outputs * bytes};
+                       linear(*layers[layer], rows, first - from, winnow::least(last - from, alike.outputs));
+                     });
+  return WINNOW_OK;
+}
+
 int64_t winnow_nibble_outputs(int32_t dtype) { return winnow::active_kernels().linear_int4[dtype].outputs; }
 
 int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void* inputs, void* outputs, int32_t threads) {

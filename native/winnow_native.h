@@ -286,6 +286,11 @@ WINNOW_EXPORT int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries);
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
                                     void *outputs, int32_t threads);
 
+/* The same for several layers of as many inputs and outputs, and of the same bits and dtype: the rows first_rows[i] to
+ * first_rows[i + 1] - 1 are inputs and outputs of layers[i]. */
+WINNOW_EXPORT int32_t winnow_linear_of_each(const struct winnow_linear_layer *const *layers, int64_t number,
+                                            const int64_t *first_rows, const void *inputs, void *outputs, int32_t threads);
+
 /* Outputs that lie beside each other in weights of 4 bits as winnow_linear reads them for a dtype: 64 for bf16 on processors
  * with AVX-512 BF16, 32 on those with AVX2 alone, else 0. */
 WINNOW_EXPORT int64_t winnow_nibble_outputs(int32_t dtype);

@@ -17,8 +17,9 @@ from support.experts import EXPERTS, FAMILIES, FORMS, Form, Sizes, made, oracle,
 from support.families import build, prompt
 from support.stand_ins import used_copies
 from winnow.cache.fingerprint import ModelFingerprint
+from winnow.kernels import native
 from winnow.kernels.linear import outruns_torch
-from winnow.models import quantize_weights, quantized, weights_of
+from winnow.models import quantize_weights, quantized, quantized_experts, weights_of
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
 from winnow.models.quantized_experts import QuantizedExperts
@@ -67,7 +68,11 @@ def test_experts_of_every_form_compute_with_the_weights_that_they_tell(
     expected = oracle(as_told(found), *given)
     room = (1e-5 if dtype == torch.float32 else 2e-2) * float(expected.abs().max()) if tokens else 0
     for compiled in {outruns_torch(), False}:
-        with patch.object(quantized, "outruns_torch", lambda compiled=compiled: compiled), torch.no_grad():
+        ours = [
+            patch.object(module, "outruns_torch", lambda compiled=compiled: compiled)
+            for module in (quantized, quantized_experts)
+        ]
+        with ours[0], ours[1], torch.no_grad():
             outputs = found(*given)
         assert outputs.dtype == dtype
         torch.testing.assert_close(outputs.double(), expected, rtol=0, atol=room)
@@ -135,6 +140,16 @@ def test_hooks_stay() -> None:
     handle.remove()
     model(prompt(1, 3))
     assert seen == [QuantizedExperts]
+
+
+@torch.no_grad()
+def test_hooks_on_the_layers_of_an_expert_are_called() -> None:
+    experts, seen = quantized_as("int8", made(FORMS[1], SIZES, torch.bfloat16)), []
+    for each in chain(experts.enter, experts.leave):
+        each.register_forward_hook(lambda module, inputs, _: seen.append(len(inputs[0])))
+    with patch.object(quantized_experts, "outruns_torch", lambda: native.library() is not None):
+        experts(*routed(7, SIZES.width, torch.bfloat16))
+    assert sum(seen) == 2 * 2 * 7  # both layers of both experts of each
 
 
 @pytest.mark.parametrize("change", ["a forward of their own", "pruned", "other devices' experts"])

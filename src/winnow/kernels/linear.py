@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -99,6 +102,7 @@ class LinearPlan(RowPlan):
         self.place, self.bits = weight.place(), weight.bits
         outputs, inputs = weight.sizes
         numbers, bias, scales = map(address, weight)
+        self.kind = (inputs, outputs, self.bits, weight.dtype)
         self.layer = LinearLayer(inputs, outputs, numbers, scales, bias, self.bits, DTYPES[weight.dtype])
         super().__init__(
             native.loaded_library().winnow_linear,
@@ -126,3 +130,26 @@ class LinearPlan(RowPlan):
     def refusal(self) -> str:
         """Words where there is no kernel for so few bits."""
         return f"no kernel here multiplies {self.dtype} by a weight of {self.bits} bits"
+
+
+def run_each(plans: Sequence[LinearPlan], rows: Tensor, counts: Sequence[int]) -> Tensor:
+    """rows [S, I], of which `counts` tells how many are inputs of each layer, in their order -> [S, O], in one call.
+
+    Raises ValueError for layers of different sizes, bits or dtypes, rows that do not fit them, and where there is no
+    kernel for so few bits.
+    """
+    first = plans[0]
+    inputs, outputs, _, dtype = first.kind
+    if any(plan.kind != first.kind for plan in plans) or len(plans) != len(counts):
+        raise ValueError("layers that are multiplied in one call have the same sizes, bits and dtype, and a count each")
+    if rows.shape != (sum(counts), inputs) or rows.dtype is not dtype or not rows.is_cpu:
+        raise ValueError(f"rows {list(rows.shape)} of {rows.dtype} do not fit {sum(counts)} inputs of {dtype}")
+    rows, found = rows.contiguous(), torch.empty(len(rows), outputs, dtype=dtype, device="cpu")
+    layers = (ctypes.c_void_p * len(plans))(*[ctypes.addressof(plan.layer) for plan in plans])
+    first_rows = (ctypes.c_int64 * (len(counts) + 1))(*accumulate(counts, initial=0))
+    status = native.loaded_library().winnow_linear_of_each(
+        layers, len(plans), first_rows, rows.data_ptr(), found.data_ptr(), torch.get_num_threads()
+    )
+    if status:
+        raise ValueError(first.refusal())
+    return found

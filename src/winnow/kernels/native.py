@@ -66,6 +66,7 @@ _FUNCTIONS: dict[str, tuple[Sequence[Any], Any]] = {
     "winnow_prefill": ([ctypes.POINTER(PrefillArgs)], _INT),
     "winnow_prefill_in_tiles": ([_INT, _COUNT], _INT),
     "winnow_linear": ([ctypes.POINTER(LinearLayer), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
+    "winnow_linear_of_each": ([_ADDRESS, _COUNT, _ADDRESS, _ADDRESS, _ADDRESS, _INT], _INT),
     "winnow_nibble_outputs": ([_INT], _COUNT),
     "winnow_gated": ([ctypes.POINTER(GatedLayers), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
     "winnow_write_out": ([ctypes.POINTER(LinearLayer), _COUNT, _COUNT, _ADDRESS, _INT], _INT),

@@ -65,6 +65,12 @@ class _Stack:
         plan = self._plan(expert) if few else None
         return many_rows(rows, *self._parameters(expert)) if plan is None else plan.run(rows)
 
+    def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
+        if most > CompiledLinear.few(rows.dtype):
+            return None
+        plans = [plan for plan in map(self._plan, experts) if plan is not None]
+        return plans if len(plans) == len(experts) else None
+
     def _plan(self, expert: int) -> LinearPlan | None:
         if expert not in self._plans:
             weight = Weight(*self._parameters(expert))

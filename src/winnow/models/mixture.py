@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from winnow.kernels.linear import LinearPlan, run_each
+
 
 class Layers(Protocol):
     """The linear layers of all experts of one kind: those that enter them, or those that leave."""
@@ -17,6 +19,9 @@ class Layers(Protocol):
 
     def one(self, expert: int, rows: Tensor) -> Tensor:
         """rows [R, I] of the tokens that chose an expert -> [R, O]"""
+
+    def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
+        """Those of experts that multiply `most` of some rows at the most; None where kernels are not the fastest."""
 
 
 def keeps_experts_in_one(module: nn.Module) -> TypeGuard[Any]:
@@ -60,5 +65,9 @@ def mix(
 
 def _multiplied(layers: Layers, rows: Tensor, experts: list[int], counts: list[int]) -> Tensor:
     """rows [S, I], those of an expert together: so many for each expert -> [S, O]"""
-    found = [layers.one(expert, part) for expert, part in zip(experts, rows.split(counts), strict=True)]
-    return torch.cat(found) if found else rows.new_empty(0, layers.outputs)
+    if not experts:
+        return rows.new_empty(0, layers.outputs)
+    plans = layers.plans(experts, rows, max(counts))
+    if plans is not None:
+        return run_each(plans, rows, counts)
+    return torch.cat([layers.one(expert, part) for expert, part in zip(experts, rows.split(counts), strict=True)])

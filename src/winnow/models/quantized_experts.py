@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from winnow.kernels.linear import LinearPlan, outruns_torch
 from winnow.models.mixture import mix, parameters_of
 from winnow.models.quantized import QuantizedLinear
-from winnow.models.replacing import StandIn
+from winnow.models.replacing import StandIn, is_watched
 
 
 class QuantizedExperts(StandIn):
@@ -37,12 +38,24 @@ class _QuantizedLayers(nn.ModuleList):
     @property
     def outputs(self) -> int:
         """Of each layer."""
-        layer = self[0]
-        assert isinstance(layer, QuantizedLinear)
-        return layer.out_features
+        return self._of(0).out_features
 
     def one(self, expert: int, rows: Tensor) -> Tensor:
-        found: Tensor = self[expert](rows)
+        found: Tensor = self._of(expert)(rows)
+        return found
+
+    def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
+        layers = [self._of(expert) for expert in experts]
+        first = layers[0]
+        if most > first.compiled_few or not (outruns_torch() and first.is_compiled()):
+            return None
+        plans = [layer.plan_for(rows) for layer in layers if not is_watched(layer)]
+        made = [plan for plan in plans if plan is not None]
+        return made if len(made) == len(experts) else None
+
+    def _of(self, expert: int) -> QuantizedLinear:
+        found = self._modules[str(expert)]  # faster than by its number
+        assert isinstance(found, QuantizedLinear)
         return found
 
 
