@@ -71,15 +71,27 @@ def test_models_compute_what_they_did(family: str) -> None:
     assert any(each in subject._KNOWN for each in model.modules()), "none of its experts came to the kernels"
 
 
+@pytest.mark.parametrize("family", ["qwen3_moe", "gpt_oss"])  # the second's are transposed
 @pytest.mark.usefixtures("everywhere")
-def test_copies_and_files_are_those_of_the_model(tmp_path: Path) -> None:
-    plain = build("qwen3_moe")
+def test_copies_and_files_are_those_of_the_model(family: str, tmp_path: Path) -> None:
+    plain = build(family)
     model = replaced(deepcopy(plain))
     for copied in used_copies(model):
         assert_same_logits(copied, plain)
     assert_files_know_the_model(model, plain, tmp_path)
     again = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert again.config._experts_implementation != subject.IMPLEMENTATION
+
+
+@pytest.mark.usefixtures("everywhere")
+@torch.no_grad()
+def test_transposed_weights_lie_as_the_kernels_read_them() -> None:
+    model = replaced(build("gpt_oss"))
+    model(prompt(1, 3))
+    found = [stacks for module in model.modules() if (stacks := subject._KNOWN.get(module)) is not None]
+    plans = [plan for stacks in found for side in (stacks.enter, stacks.leave) for plan in side._plans.values()]
+    assert plans
+    assert None not in plans
 
 
 @pytest.mark.usefixtures("everywhere")

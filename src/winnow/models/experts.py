@@ -27,13 +27,18 @@ def read_experts_directly(model: PreTrainedModel) -> None:
     """Has the experts of a model on a CPU be multiplied by Winnow's kernels for few tokens, in place.
 
     It is for experts that transformers keeps in one tensor, where nobody chose an implementation, on processors where
-    the kernels outrun torch's products (`read_weights_directly`).
+    the kernels outrun torch's products (`read_weights_directly`). Weights that are stored transposed keep their shape,
+    but move in memory, so that the weights of an output lie beside each other as the kernels read them.
     """
     if not outruns_torch() or getattr(model.config, "_experts_implementation", None) != _REPLACED:
         return
-    if any(keeps_experts_in_one(module) for module in model.modules()):
+    found = [module for module in model.modules() if keeps_experts_in_one(module)]
+    if found:
         ALL_EXPERTS_FUNCTIONS.register(IMPLEMENTATION, experts_forward)
         model.set_experts_implementation(IMPLEMENTATION)
+    for module in found:
+        if module.is_transposed:
+            _lay_out_by_output(module)
 
 
 def experts_forward(experts: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -47,6 +52,12 @@ def experts_forward(experts: Any, hidden_states: Tensor, top_k_index: Tensor, to
         found: Tensor = ALL_EXPERTS_FUNCTIONS[_REPLACED](experts, hidden_states, top_k_index, top_k_weights)
         return found
     return mix(experts, stacks.enter, stacks.leave, hidden_states, top_k_index, top_k_weights)
+
+
+def _lay_out_by_output(experts: Any) -> None:
+    for weight, *_ in parameters_of(experts):
+        if weight.is_cpu and type(weight) is nn.Parameter:
+            weight.data = weight.data.mT.contiguous().mT
 
 
 class _Stack:
