@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+import weakref
 from itertools import product
 from unittest.mock import patch
 
@@ -20,9 +21,10 @@ from winnow.bundled import MODEL_PATH
 from winnow.errors import ModelError
 from winnow.kernels import native
 from winnow.kernels.linear import outruns_torch
-from winnow.models import int4, load_model, open_model, open_skeleton, quantize_weights, quantized, weights_of
+from winnow.models import int4, load_model, open_model, open_skeleton, quantize_weights, quantized, weights, weights_of
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Embedding, Int8Linear
+from winnow.models.quantized_experts import QuantizedExperts
 from winnow.models.weights import check_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -187,6 +189,22 @@ def test_which_layers_get_how_many_bits():
     assert type(model.lm_head) is Int8Linear
     assert type(model.model.embed_tokens) is nn.Embedding
     assert weights_of(model) == "int4"
+
+
+def test_weights_are_let_go_of_layer_by_layer(monkeypatch):
+    model, held = build("qwen3_moe"), []
+    blocks = [weakref.ref(each) for each in model.modules() if hasattr(each, "is_concatenated")]
+
+    class Watched(QuantizedExperts):
+        def __init__(self, *given):
+            held.append(sum(each() is not None for each in blocks))
+            super().__init__(*given)
+
+    monkeypatch.setattr(weights, "QuantizedExperts", Watched)
+    quantize_weights(model, "int4")
+    assert held == [*range(len(blocks), 0, -1)]
+    assert len(held) > 1
+    assert [each() for each in blocks] == [None] * len(blocks)
 
 
 def test_an_embedding_that_shares_the_output_layers_weight_goes_on_sharing_it():

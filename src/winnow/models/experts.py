@@ -38,7 +38,7 @@ def read_experts_directly(model: PreTrainedModel) -> None:
         model.set_experts_implementation(IMPLEMENTATION)
     for module in found:
         if module.is_transposed:
-            _lay_out_by_output(module)
+            lay_out_by_output(module)
 
 
 def experts_forward(experts: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -54,7 +54,8 @@ def experts_forward(experts: Any, hidden_states: Tensor, top_k_index: Tensor, to
     return mix(experts, stacks.enter, stacks.leave, hidden_states, top_k_index, top_k_weights)
 
 
-def _lay_out_by_output(experts: Any) -> None:
+def lay_out_by_output(experts: Any) -> None:
+    """Moves the transposed weights [E, I, O] of a module on a CPU, so that those of an output lie beside each other."""
     for weight, *_ in parameters_of(experts):
         if weight.is_cpu and type(weight) is nn.Parameter:
             weight.data = weight.data.mT.contiguous().mT

@@ -38,25 +38,25 @@ class _QuantizedLayers(nn.ModuleList):
     @property
     def outputs(self) -> int:
         """Of each layer."""
-        return self._of(0).out_features
+        found: Any = self._modules["0"]
+        return int(found.out_features)
 
     def one(self, expert: int, rows: Tensor) -> Tensor:
-        found: Tensor = self._of(expert)(rows)
+        found: Tensor = self[expert](rows)
         return found
 
     def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
-        layers = [self._of(expert) for expert in experts]
-        first = layers[0]
-        if most > first.compiled_few or not (outruns_torch() and first.is_compiled()):
-            return None
-        plans = [layer.plan_for(rows) for layer in layers if not is_watched(layer)]
-        made = [plan for plan in plans if plan is not None]
-        return made if len(made) == len(experts) else None
+        layers = [self._modules[str(expert)] for expert in experts]  # faster than by number
+        made = [_plan_of(layer, rows, most) for layer in layers]
+        plans = [plan for plan in made if plan is not None]
+        return plans if len(plans) == len(experts) else None
 
-    def _of(self, expert: int) -> QuantizedLinear:
-        found = self._modules[str(expert)]  # faster than by its number
-        assert isinstance(found, QuantizedLinear)
-        return found
+
+def _plan_of(layer: nn.Module | None, rows: Tensor, most: int) -> LinearPlan | None:
+    """None for what others put in place of a layer, or watch, too."""
+    if not isinstance(layer, QuantizedLinear) or most > layer.compiled_few or is_watched(layer):
+        return None
+    return layer.plan_for(rows) if outruns_torch() and layer.is_compiled() else None
 
 
 def _layers(parameters: Sequence[Tensor], transposed: bool) -> Iterator[tuple[Tensor, Tensor | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
 from inspect import signature
 from typing import Any
@@ -73,15 +74,22 @@ def hooks_of(layer: nn.Module) -> dict[str, Any]:
 def replace_layers(model: nn.Module, successor: Callable[[str, nn.Module], nn.Module | None]) -> bool:
     """Puts others in place of a model's layers, under the same names. True if it did for any.
 
-    successor: what takes the place of a layer, given its name within its parent; None for one that stays.
+    successor: what takes the place of a layer, given its name within its parent; None for one that stays. Layers that
+    something took the place of are let go of, their weights with them, before the next parent's are.
     """
     replaced = False
-    for parent in list(model.modules()):
+    parents, seen = deque([model]), {model}
+    while parents:
+        parent = parents.popleft()
         for name, layer in list(parent.named_children()):
             made = successor(name, layer)
             if made is not None:
                 setattr(parent, name, made)
                 replaced = True
+            below = layer if made is None else made
+            if below not in seen:
+                seen.add(below)
+                parents.append(below)
     return replaced
 
 
