@@ -6,10 +6,10 @@ what a GPU refuses, two tensors of different devices, and every time the program
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from traceback import extract_stack
 from typing import Any
 from unittest import mock
 
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_iter, tree_map
+
+from support.nested import leaves, mapped
 
 GPU = torch.device("meta")
 """Stand-in for a GPU: the only other device that every torch knows. Nothing here is really without numbers."""
@@ -64,7 +65,7 @@ class Elsewhere(torch.Tensor):
         """Work of an operator, done here."""
         kwargs = dict(kwargs or {})
         kwargs.pop("pin_memory", None)
-        given = [each for each in tree_iter((args, kwargs)) if isinstance(each, Tensor)]
+        given = [each for each in leaves((args, kwargs)) if isinstance(each, Tensor)]
         name = func._schema.name.removeprefix("aten::")
         strangers = [each for each in given if not isinstance(each, Elsewhere) and each.dim()]
         _note(name, strangers, args, kwargs)
@@ -72,10 +73,10 @@ class Elsewhere(torch.Tensor):
         if wanted is not None:
             kwargs["device"] = torch.device("cpu")
         owners = {id(each.here): each for each in given if isinstance(each, Elsewhere)}
-        result = done_here(func, tree_map(_here, args), tree_map(_here, kwargs))
+        result = done_here(func, mapped(_here, args), mapped(_here, kwargs))
         if name == "_to_copy" and wanted is not None and torch.device(wanted).type == "cpu":
             return result
-        return tree_map(lambda each: _there_again(each, owners), result)
+        return mapped(lambda each: _there_again(each, owners), result)
 
 
 class _StandIn(TorchFunctionMode):
@@ -95,7 +96,7 @@ class _StandIn(TorchFunctionMode):
             return _moved(func, args, kwargs, target)
         if target is None or target.type != GPU.type:
             return func(*args, **kwargs)
-        if any(isinstance(each, Elsewhere) for each in tree_iter(args)):
+        if any(isinstance(each, Elsewhere) for each in leaves(args)):
             kwargs.pop("device")  # new_zeros and their like: of the tensor's own device
             return func(*args, **kwargs)
         if func in (torch.tensor, torch.as_tensor):
@@ -202,8 +203,10 @@ def _note(name: str, strangers: list[Tensor], args: Any, kwargs: dict[str, Any])
 
 
 def _write(what: str) -> None:
-    frames = [each for each in extract_stack() if "/winnow/" in each.filename]
-    place = f"{frames[-1].filename.split('/winnow/')[-1]}:{frames[-1].name}" if frames else "test"
+    frame = sys._getframe()  # not `extract_stack`, which reads the line of every frame
+    while frame is not None and "/winnow/" not in frame.f_code.co_filename:
+        frame = frame.f_back  # type: ignore[assignment]
+    place = "test" if frame is None else f"{frame.f_code.co_filename.split('/winnow/')[-1]}:{frame.f_code.co_name}"
     _NOTES.append((what, place))
 
 

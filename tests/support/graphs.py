@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map
 
 from support import elsewhere
 from support.elsewhere import GPU, Elsewhere, check_launch, done_here, gpu_stand_in
+from support.nested import leaves, mapped
 
 
 class _Outside(NamedTuple):
@@ -51,7 +51,7 @@ class Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        given = [each for each in tree_iter((args, kwargs)) if isinstance(each, Elsewhere)]
+        given = [each for each in leaves((args, kwargs)) if isinstance(each, Elsewhere)]
         if not given:
             return function(*args, **kwargs)
         if function._schema.is_mutable:
@@ -61,7 +61,7 @@ class Recording(TorchDispatchMode):
             result = function(*args, **kwargs)
         finally:
             self._working = False
-        made = [each.here for each in tree_iter(result) if isinstance(each, Elsewhere)]
+        made = [each.here for each in leaves(result) if isinstance(each, Elsewhere)]
         before = {_key(each.here) for each in given}
         if made and not all(_key(each) in before for each in made):
             self._note(function, args, kwargs, made)
@@ -75,7 +75,7 @@ class Recording(TorchDispatchMode):
             for each in function._schema.arguments
             if each.alias_info is not None and each.alias_info.is_write
         ]
-        strangers = [each for each in tree_iter((args, kwargs)) if _is_of_host(each)]
+        strangers = [each for each in leaves((args, kwargs)) if _is_of_host(each)]
         if strangers:
             refuse(f"{function}: numbers of the host")
         self._note(function, args, kwargs, [])
@@ -88,14 +88,14 @@ class Recording(TorchDispatchMode):
             self._keep(each)
         kwargs = {name: torch.device("cpu") if name == "device" and each else each for name, each in kwargs.items()}
         kwargs.pop("pin_memory", None)
-        args, kwargs = tree_map(self._frozen, args), tree_map(self._frozen, kwargs)
+        args, kwargs = mapped(self._frozen, args), mapped(self._frozen, kwargs)
         empty = "empty" in function._schema.name
 
         def redo() -> None:
             if empty:
                 return
             result = done_here(function, _thawed(args), _thawed(kwargs))
-            found = [each for each in tree_iter(result) if isinstance(each, Tensor)]
+            found = [each for each in leaves(result) if isinstance(each, Tensor)]
             for into, each in zip(made, found if made else [], strict=True):
                 into.copy_(each)
 
@@ -104,7 +104,7 @@ class Recording(TorchDispatchMode):
 
     def launch(self, run: Callable[..., Any], kernel: Any, args: Any, kwargs: Any) -> None:
         """Notes a launch."""
-        args, kwargs = tree_map(self._frozen, args), tree_map(self._frozen, kwargs)
+        args, kwargs = mapped(self._frozen, args), mapped(self._frozen, kwargs)
         self.names.append(kernel.fn.__name__)
         self.redo.append(lambda: run(kernel, *_thawed(args), **_thawed(kwargs)))
 
@@ -159,8 +159,10 @@ def graphed_gpu() -> Iterator[None]:
     """The GPU that stands in, with decode kernels of Triton's interpreter, and launches that can be recorded."""
     from triton.runtime.interpreter import InterpretedFunction
 
+    from support.interpreter import patch_once
     from winnow.kernels.gpu import support
 
+    patch_once()
     run = InterpretedFunction.run
 
     def run_here(kernel: Any, *args: Any, **kwargs: Any) -> Any:
@@ -208,8 +210,4 @@ def _is_of_host(value: Any) -> bool:
 
 
 def _thawed(values: Any) -> Any:
-    return tree_map(lambda each: each.tensor() if isinstance(each, _Outside) else each, values, is_leaf=_is_outside)
-
-
-def _is_outside(value: Any) -> bool:
-    return isinstance(value, _Outside)
+    return mapped(lambda each: each.tensor() if isinstance(each, _Outside) else each, values)
