@@ -15,7 +15,7 @@ import winnow
 from support.dense_attention import DTYPES
 from support.packed_oracle import sylvester
 from support.packed_slots import DIMS, WINDOW, layer_of, packed_in, selected, slots_of
-from support.quantizers import assert_asymmetric, rounded
+from support.quantizers import assert_asymmetric, assert_close, rounded
 from support.stores import plain_bits, scores_of
 from winnow.errors import MethodError
 from winnow.kernels import DenseBlock, PackedBlock, Parts
@@ -32,10 +32,10 @@ def assert_on_the_grid(numbers: np.ndarray, found: np.ndarray, bits: int, dtype:
     most = max(1, 2 ** (bits - 1) - 1)
     scale = rounded(np.abs(numbers).max() / most, dtype)
     if scale == 0:
-        np.testing.assert_allclose(found, 0, atol=1e-6)
+        assert_close(found, 0.0, 1e-6)
         return
     integers, size = found / scale, 1e-3 * (1 + np.abs(found).max() / scale)
-    np.testing.assert_allclose(integers, integers.round(), atol=size)
+    assert_close(integers, integers.round(), size)
     assert (np.abs(integers - (numbers / scale).clip(-most, most)) <= 0.5 + size).all()
 
 

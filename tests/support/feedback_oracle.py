@@ -9,7 +9,7 @@ import torch
 
 from support.packed_oracle import sylvester
 from support.packed_slots import WINDOW, slots_of
-from support.quantizers import rounded, signed_scale
+from support.quantizers import assert_close, rounded, signed_scale
 from winnow.kernels import PackedBlock, parts_of
 from winnow.kernels.formats import Block
 from winnow.select import Selection
@@ -66,12 +66,12 @@ def assert_fed(numbers: np.ndarray, found: np.ndarray, seen: np.ndarray, how: Wr
     for channel in range(dim):
         scale = scales[channel // how.wide]
         if scale == 0:
-            np.testing.assert_allclose(found[channel], 0, atol=1e-6)
+            assert_close(found[channel], 0.0, 1e-6)
             continue
         errors = found[:channel] - numbers[:channel]
         best = -np.linalg.solve(seen[channel:, channel:], seen[channel:, :channel] @ errors)[0] if channel else 0.0
         wanted, integer = (numbers[channel] + best) / scale, found[channel] / scale
-        np.testing.assert_allclose(integer, np.round(integer), atol=1e-2)
+        assert_close(integer, np.round(integer), 1e-2)
         assert least - 1e-2 <= integer <= most + 1e-2
         assert abs(integer - np.clip(wanted, least, most)) <= 0.5 + 1e-2
 

@@ -104,13 +104,14 @@ class Maker:
         """Scales of signed integers: with `scales=signed` below zero where the number of the largest size is above."""
         return self.scales(bits, *shape) * (2 * self.below(2, *shape) - 1)
 
-    def data(self, form: Format, slots: int, count: int) -> Tensor:
+    def numbers(self, form: Format, slots: int, count: int) -> Tensor:
         if form.bits == 16:
             return self.normal(slots, count)
-        numbers = self.below(1 << form.bits, slots, count)
-        if not form.grouped:
-            numbers -= 1 << (form.bits - 1)
-        return pack_rows(numbers, form.bits)
+        return self.below(1 << form.bits, slots, count) - (0 if form.grouped else 1 << (form.bits - 1))
+
+    def data(self, form: Format, slots: int, count: int) -> Tensor:
+        numbers = self.numbers(form, slots, count)
+        return numbers if form.bits == 16 else pack_rows(numbers, form.bits)
 
     def entries(self, form: Format, slots: int, count: int, by_slots: bool) -> Entries:
         data = guarded(self.data(form, slots, count))
@@ -153,17 +154,22 @@ class Maker:
             counts[0], counts[1] = 0, dim
         order = torch.rand(slots, dim, generator=self.generator).argsort(1)
         masks = order < counts[:, None]
-        starts = torch.zeros(slots, 2, dtype=torch.int64)
-        data_rows, sign_rows, place = [], [], [0, 0]
-        for slot, count in enumerate(counts.tolist()):
-            starts[slot] = torch.tensor(place)
-            data_rows.append(self.data(form, 1, count)[0])
-            sign_rows.append(pack_bits(torch.rand(1, dim - count, generator=self.generator) < 0.5)[0])
-            place[0] += data_rows[-1].nbytes
-            place[1] += len(sign_rows[-1]) if form.signs else 0
+        numbers, negative = self.numbers(form, slots, dim), torch.rand(slots, dim, generator=self.generator) < 0.5
+        no_bytes = torch.zeros(0, dtype=torch.uint8)
+        data_rows, sign_rows = [no_bytes] * slots, [no_bytes] * slots
+        # Slots of as many numbers are packed together.
+        for count in counts.unique().tolist():
+            alike = (counts == count).nonzero().flatten()
+            kept = numbers[alike, :count]
+            packed = kept if form.bits == 16 else pack_rows(kept, form.bits)
+            for slot, data, signs in zip(alike.tolist(), packed, pack_bits(negative[alike, count:]), strict=True):
+                data_rows[slot], sign_rows[slot] = data, signs
+        sizes = torch.tensor([[row.nbytes for row in rows] for rows in (data_rows, sign_rows)], dtype=torch.int64).T
+        sizes = sizes * torch.tensor([1, int(form.signs)])
+        starts = sizes.cumsum(0) - sizes
         if ragged:
             data = torch.cat(data_rows) if slots else self.normal(0)
-            signs = torch.cat(sign_rows) if slots else torch.zeros(0, dtype=torch.uint8)
+            signs = torch.cat([*sign_rows, no_bytes])
         else:
             data = torch.stack(data_rows) if slots else self.normal(0, most)
             signs = torch.stack(sign_rows) if slots else torch.zeros(0, -(-(dim - most) // 8), dtype=torch.uint8)

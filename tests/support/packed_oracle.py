@@ -15,36 +15,28 @@ from support.packed_attention import Problem
 from support.weight_rounding import ROUNDING
 from winnow.kernels import Block, DenseBlock, PackedBlock, parts_of
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
+from winnow.kernels.formats.pruned import Pruned
 
 
 def raw(tensor: Tensor) -> bytes:
     return bytes(tensor.contiguous().view(torch.uint8).flatten().tolist())
 
 
-def numbers_of(data: bytes, count: int, bits: int, signed: bool) -> np.ndarray[Any, Any]:
-    """[count]: integers from the bytes of a row."""
+def numbers_of(data: np.ndarray[Any, Any], count: int, bits: int, signed: bool) -> np.ndarray[Any, Any]:
+    """[n, count]: integers from the bytes [n, width] of rows."""
     if bits in (6, 3):
         low = {6: 4, 3: 2}[bits]
         border = -(-count * low // 8)
-        below = numbers_of(data[:border], count, low, False)
-        above = numbers_of(data[border:], count, bits - low, signed)
+        below = numbers_of(data[:, :border], count, low, False)
+        above = numbers_of(data[:, border:], count, bits - low, signed)
         return below + (above << low)
     together = {8: 1, 4: 16, 2: 16, 1: 8}[bits]
-    taken = np.frombuffer(data, np.uint8).astype(np.int64)
-    whole = len(data) // together * together
-    found = np.concatenate([_fields(taken[:whole].reshape(-1, together), bits), _fields(taken[None, whole:], bits)])
-    found = found[:count]
+    taken = data.astype(np.int64)
+    blocks = [taken[:, at : at + together] for at in range(0, taken.shape[1], together)] if together > 1 else [taken]
+    # Of every block first the numbers of the lowest bits.
+    fields = [block >> shift & ((1 << bits) - 1) for block in blocks for shift in range(0, 8, bits)]
+    found = np.concatenate([*fields, taken[:, :0]], axis=1)[:, :count]
     return np.where(found >> (bits - 1) > 0, found - (1 << bits), found) if signed else found
-
-
-def _fields(blocks: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """The numbers of blocks [B, n] of bytes, of every block first those of the lowest bits."""
-    shifts = bits * np.arange(8 // bits)
-    return (blocks[:, None] >> shifts[:, None] & ((1 << bits) - 1)).ravel()
-
-
-def bit(data: bytes, index: int) -> bool:
-    return bool(data[index // 8] >> (index % 8) & 1)
 
 
 def hash_mix(h: int) -> int:
@@ -53,24 +45,35 @@ def hash_mix(h: int) -> int:
     return h ^ h >> 16
 
 
-def drawn(mask: bytes, seed: int, channel: int, first: int = 0, count: int = 256) -> int:
-    """Number of the table that a channel draws, of `count` numbers from `first` on."""
+@cache
+def hash_of(mask: bytes, seed: int) -> int:
     h = seed
     for at in range(0, len(mask), 4):
         h = hash_mix(h ^ int.from_bytes(mask[at : at + 4], "little"))
-    return first + hash_mix((h + channel * 0x9E3779B9) % 2**32) * count // 2**32
+    return h
 
 
-def size_drawn(recovery: str, stats: list[float], mask: bytes, seed: int, channel: int) -> float:
+def drawn(mask: bytes, seed: int, channel: int, first: int = 0, count: int = 256) -> int:
+    """Number of the table that a channel draws, of `count` numbers from `first` on."""
+    return first + hash_mix((hash_of(mask, seed) + channel * 0x9E3779B9) % 2**32) * count // 2**32
+
+
+def size_drawn(recovery: str, stats: tuple[float, ...], mask: bytes, seed: int, channel: int) -> float:
     """Size of a pruned entry; of truncated distributions any number of the table between 0 and the largest size."""
     mean, table = stats[0], draw_table(recovery.removeprefix("truncated "))
     offset, factor = (0.0, mean) if recovery.endswith("exponential") else (mean, stats[1])
     if not recovery.startswith("truncated"):
         return offset + factor * table[drawn(mask, seed, channel)]
-    possible = [i for i, z in enumerate(table) if factor > 0 and 0 <= offset + factor * z <= stats[-1]]
-    if not possible:
-        return mean
-    return offset + factor * table[drawn(mask, seed, channel, possible[0], len(possible))]
+    first, count = possible(recovery.removeprefix("truncated "), offset, factor, stats[-1])
+    return offset + factor * table[drawn(mask, seed, channel, first, count)] if count else mean
+
+
+@cache
+def possible(recovery: str, offset: float, factor: float, most: float) -> tuple[int, int]:
+    """The first number of the table that gives a size between 0 and the largest one, and how many do."""
+    table = draw_table(recovery)
+    found = [i for i, z in enumerate(table) if factor > 0 and 0 <= offset + factor * z <= most]
+    return (found[0], len(found)) if found else (0, 0)
 
 
 @cache
@@ -102,70 +105,82 @@ def sylvester(dim: int) -> np.ndarray[Any, Any]:
 
 
 def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarray[Any, Any]:
-    """Keys or values [S, D] in float64, entry by entry."""
+    """Keys or values [S, D] in float64, the slots of as many numbers together."""
     entries, pruned = rows.entries, rows.pruned
     out = np.zeros((block.slots, rows.dim))
-    data, size = entries.data, entries.data.element_size()
-    everything = raw(data)
-    scales = None if entries.scales is None else entries.scales.double().numpy()
-    zeros = None if entries.zeros is None else entries.zeros.double().numpy()
-    bounds = block.offsets.tolist()
-    all_signs = b"" if pruned is None or pruned.signs is None else raw(pruned.signs)
-    norms = None if pruned is None or pruned.inverse_norms is None else pruned.inverse_norms.double().tolist()
-    data_at = sign_at = 0
-    for slot in range(block.slots):
-        head = next(h for h in range(len(bounds) - 1) if bounds[h] <= slot < bounds[h + 1])
-        if pruned is not None:
+    heads = np.repeat(np.arange(len(block.offsets) - 1), np.diff(block.offsets.numpy()))
+    kept = kept_channels(rows, heads)
+    counts = kept.sum(1)
+    planes = {16: (8 * entries.data.element_size(),), 6: (4, 2), 3: (2, 1)}.get(entries.bits, (entries.bits,))
+    widths = sum(-(-counts * plane // 8) for plane in planes)
+    firsts = np.cumsum(widths) - widths
+    everything = np.frombuffer(raw(entries.data), np.uint8)
+    for count in np.unique(counts[counts > 0]).tolist():
+        slots = np.flatnonzero(counts == count)
+        data = everything[firsts[slots, None] + np.arange(widths[slots[0]])]
+        places = np.flatnonzero(kept[slots]).reshape(-1, count) % rows.dim
+        out[slots[:, None], places] = scaled_numbers(rows, slots, data, count)
+    if rows.rotated:
+        out = out @ sylvester(rows.dim).T
+    if isinstance(rows, PackedKeys) and rows.spreads is not None:
+        out *= rows.spreads.double().numpy()[heads]
+    if isinstance(rows, PackedKeys) and rows.means is not None:
+        out += rows.means.double().numpy()[heads]
+    return out if pruned is None else np.where(kept, out, stand_ins(pruned, heads, kept))
+
+
+def kept_channels(rows: PackedKeys | PackedValues, heads: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """bool [S, D]: channels that slots of heads [S] have numbers of, which lie in their order."""
+    if rows.pruned is not None:
+        masks = np.frombuffer(raw(rows.pruned.masks), np.uint8).reshape(rows.pruned.masks.shape)
+        return np.unpackbits(masks, axis=1, count=rows.dim, bitorder="little").astype(bool)
+    if isinstance(rows, PackedKeys) and rows.channels is not None:
+        of_head = np.zeros((len(rows.channels), rows.dim), dtype=bool)
+        for head, channels in enumerate(rows.channels.tolist()):
+            assert channels == sorted(channels)
+            of_head[head, channels] = True
+        return of_head[heads]
+    return np.ones((len(heads), rows.dim), dtype=bool)
+
+
+def scaled_numbers(
+    rows: PackedKeys | PackedValues, slots: np.ndarray[Any, Any], data: np.ndarray[Any, Any], count: int
+) -> np.ndarray[Any, Any]:
+    """[n, count] in float64: the numbers of some slots [n], of their bytes [n, width]."""
+    entries = rows.entries
+    if entries.bits == 16:
+        return torch.from_numpy(data).view(entries.data.dtype).double().numpy()
+    numbers = numbers_of(data, count, entries.bits, entries.zeros is None)
+    assert entries.scales is not None
+    scales, at = entries.scales.double().numpy(), np.arange(count)
+    if entries.zeros is None:
+        return numbers * (scales[slots][:, at // entries.group] if entries.group else scales[slots][:, None])
+    zeros = entries.zeros.double().numpy()
+    if isinstance(rows, PackedKeys):
+        return zeros[slots // 32][:, at] + scales[slots // 32][:, at] * numbers
+    return zeros[slots][:, at // 32] + scales[slots][:, at // 32] * numbers
+
+
+def stand_ins(pruned: Pruned, heads: np.ndarray[Any, Any], kept: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """[S, D]: numbers in the place of those that slots of heads [S] did not keep; elsewhere anything."""
+    constant = pruned.recovery == "constant"
+    stats = pruned.stats.double().numpy()
+    sizes = np.repeat(np.full((len(kept), 1), pruned.fill) if constant else stats[:, :1], kept.shape[1], axis=1)
+    if pruned.inverse_norms is None:
+        return sizes
+    if pruned.recovery not in ("degenerate", "constant"):
+        for slot, channel in np.argwhere(~kept).tolist():
             mask = raw(pruned.masks[slot])
-            kept = np.unpackbits(np.frombuffer(mask, np.uint8), count=rows.dim, bitorder="little")
-            places = np.flatnonzero(kept).tolist()
-        elif isinstance(rows, PackedKeys) and rows.channels is not None:
-            places = rows.channels[head].tolist()
-        else:
-            places = list(range(rows.dim))
-        planes = {16: (8 * size,), 6: (4, 2), 3: (2, 1)}.get(entries.bits, (entries.bits,))
-        width = sum(-(-len(places) * plane // 8) for plane in planes)
-        row = everything[data_at : data_at + width]
-        data_at += width
-        if entries.bits == 16:
-            read = torch.frombuffer(bytearray(row), dtype=data.dtype) if row else torch.empty(0)
-            numbers = read.double().numpy()
-        else:
-            numbers = numbers_of(row, len(places), entries.bits, zeros is None).astype(float)
-            assert scales is not None
-            at = np.arange(len(places))
-            if zeros is None and entries.group:
-                numbers *= scales[slot][at // entries.group]
-            elif zeros is None:
-                numbers *= scales[slot]
-            elif isinstance(rows, PackedKeys):
-                numbers = zeros[slot // 32][at] + scales[slot // 32][at] * numbers
-            else:
-                numbers = zeros[slot][at // 32] + scales[slot][at // 32] * numbers
-        out[slot, places] = numbers
-        if rows.rotated:
-            out[slot] = sylvester(rows.dim) @ out[slot]
-        if isinstance(rows, PackedKeys) and rows.spreads is not None:
-            out[slot] *= rows.spreads[head].double().numpy()
-        if isinstance(rows, PackedKeys) and rows.means is not None:
-            out[slot] += rows.means[head].double().numpy()
-        if pruned is None:
-            continue
-        gone = np.flatnonzero(kept == 0).tolist()
-        size_of_signs = -(-len(gone) // 8)
-        signs = all_signs[sign_at : sign_at + size_of_signs]
-        sign_at += size_of_signs
-        stats = pruned.stats[slot].double().tolist()
-        for i, j in enumerate(gone):
-            saliency = pruned.fill if pruned.recovery == "constant" else stats[0]
-            if norms is None:
-                out[slot, j] = saliency
-                continue
-            if pruned.recovery not in ("degenerate", "constant"):
-                saliency = size_drawn(pruned.recovery, stats, mask, pruned.seed, j)
-            negative = pruned.signs is not None and bit(signs, i)
-            out[slot, j] = saliency * norms[head][j] * (-1 if negative else 1)
-    return out
+            sizes[slot, channel] = size_drawn(pruned.recovery, tuple(stats[slot].tolist()), mask, pruned.seed, channel)
+    sizes *= pruned.inverse_norms.double().numpy()[heads]
+    if pruned.signs is not None:
+        signs, place = np.frombuffer(raw(pruned.signs), np.uint8), 0
+        for slot, gone in enumerate(map(np.flatnonzero, ~kept)):
+            size = -(-len(gone) // 8)
+            negative = np.unpackbits(signs[place : place + size], count=len(gone), bitorder="little")
+            sizes[slot, gone] *= 1.0 - 2.0 * negative
+            place += size
+    return sizes
 
 
 def oracle_prefix(block: Block) -> list[list[tuple[np.ndarray[Any, Any], ...]]]:

@@ -70,20 +70,13 @@ class Slot(NamedTuple):
 def slots_of(block: Block, view: LayerView, selection: Selection, window: int) -> Iterator[Slot]:
     """Every kept slot, head after head, beside what the block takes it for."""
     assert torch.equal(block.offsets, selection.offsets)
-    keys, values = block.recover(torch.arange(int(block.offsets[-1])))
-    length = view.keys.shape[1]
+    found = [each.double().numpy() for each in block.recover(torch.arange(int(block.offsets[-1])))]
+    there = [view.keys.double().numpy(), view.values.double().numpy()]
+    length, positions = view.keys.shape[1], selection.positions.tolist()
     for head, (start, stop) in enumerate(pairwise(selection.offsets.tolist())):
-        for index in range(start, stop):
-            position = int(selection.positions[index])
-            yield Slot(
-                head,
-                position,
-                position >= length - window,
-                view.keys[head, position].double().numpy(),
-                view.values[head, position].double().numpy(),
-                keys[index].double().numpy(),
-                values[index].double().numpy(),
-            )
+        for index, position in enumerate(positions[start:stop], start):
+            was, now = [each[head, position].copy() for each in there], [each[index].copy() for each in found]
+            yield Slot(head, position, position >= length - window, *was, *now)
 
 
 def packed_in(block: Block) -> PackedBlock:
