@@ -12,7 +12,7 @@ INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.p
 	fold.py fold_rows.py fold_crop.py padded_turns.py fold_turns.py recent_queries.py tail.py packed_caches.py compositions.py interrupted.py \
 	gradients.py misuse.py another_prompt.py right_padding.py attending.py images.py \
 	placement.py paid.py quantized_models.py token_step.py torch_compile.py cuda.py beside_others.py older_code.py) \
-	$(addprefix tests/models/test_, gguf.py weights.py few_rows.py mlps.py gated.py norms.py rotary.py lines.py pieces.py cache_argument.py experts.py) \
+	$(addprefix tests/models/test_, gguf.py weights.py few_rows.py mlps.py gated.py norms.py rotary.py lines.py pieces.py cache_argument.py experts.py quantized_experts.py) \
 	tests/kernels/gpu/test_graphed_caches.py tests/test_deferred.py tests/test_future_warnings.py \
 	$(addprefix tests/evaluate/test_, sampling.py conversation.py layer_steps.py generation.py shared_start.py counted_anew.py) \
 	$(addprefix tests/serve/test_, engine.py several.py tools.py tool_templates.py response_format.py strict_tools.py)
@@ -25,6 +25,8 @@ LOW   := $(VENV)/transformers-low
 SCAN  := $(VENV)/scan
 WHEEL := $(VENV)/wheel
 SITE  := $(VENV)/site
+# Tests are compiled once, whatever the environment says: every worker would compile all of them, and every child Winnow.
+KEEP_BYTECODE := env -u PYTHONDONTWRITEBYTECODE
 # Recorded journals and results, and published tables; what looks like a key in them are hashes.
 NO_SECRETS := ^(tests/estimate/data/|src/winnow/heads/published\.py)
 
@@ -80,9 +82,9 @@ demo: $(READY)
 	$(BIN)/winnow demo --out demo-output --force
 
 # Two workers of one thread each: more would take turns on two cores.
-test: export OMP_NUM_THREADS ?= 1
+test test-low: export OMP_NUM_THREADS ?= 1
 test: $(DEV)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
+	$(KEEP_BYTECODE) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 # The lower end lives beside the environment, not in it: its pins differ from those of the rest.
 $(LOW): Makefile | $(DEV)
@@ -90,7 +92,7 @@ $(LOW): Makefile | $(DEV)
 	$(BIN)/python -m pip install --quiet --target $(LOW) "transformers==$(TRANSFORMERS_LOW)"
 
 test-low: $(LOW)
-	PYTHONPATH=$(LOW) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu" $(INTEGRATION)
+	$(KEEP_BYTECODE) PYTHONPATH=$(LOW) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu" $(INTEGRATION)
 
 # On a machine with a GPU: kernels on it instead of under the interpreter, and what is marked for it. Most of the time
 # Triton compiles, so that several processes share one GPU.
