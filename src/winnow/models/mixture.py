@@ -15,7 +15,7 @@ class Layers(Protocol):
 
     @property
     def outputs(self) -> int:
-        """Of each layer."""
+        """Outputs of each layer."""
 
     def one(self, expert: int, rows: Tensor) -> Tensor:
         """rows [R, I] of the tokens that chose an expert -> [R, O]"""
@@ -33,7 +33,7 @@ def keeps_experts_in_one(module: nn.Module) -> TypeGuard[Any]:
 
 
 def parameters_of(experts: Any) -> tuple[list[Any], list[Any]]:
-    """What the layers that enter experts in one tensor multiply by and add, and those that leave: weight, bias if any.
+    """Parameters of the layers that enter experts in one tensor, and of those that leave: weight, and bias if any.
 
     A weight is [E, O, I], or [E, I, O] where `is_transposed`; a bias [E, O]. None for one that is no parameter.
     """

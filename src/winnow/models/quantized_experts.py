@@ -37,7 +37,7 @@ class _QuantizedLayers(nn.ModuleList):
 
     @property
     def outputs(self) -> int:
-        """Of each layer."""
+        """Outputs of each layer."""
         found: Any = self._modules["0"]
         return int(found.out_features)
 
