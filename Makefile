@@ -30,6 +30,9 @@ KEEP_BYTECODE := env -u PYTHONDONTWRITEBYTECODE
 # Recorded journals and results, and published tables; what looks like a key in them are hashes.
 NO_SECRETS := ^(tests/estimate/data/|src/winnow/heads/published\.py)
 
+# What kernels are built of; not the bytecode of the programs among it.
+NATIVE := $(filter %.cpp %.hpp %.h %.txt %.py,$(wildcard native/* native/*/* native/*/*/*))
+
 KERNEL_FUZZ := decode shared append prefill prune
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
@@ -57,7 +60,7 @@ help:
 	@echo "make wheels      wheels with and without kernels in dist, each tried in an environment of its own"
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 
-$(READY): pyproject.toml $(wildcard native/* native/*/* native/*/*/*)
+$(READY): pyproject.toml $(NATIVE)
 	@# Debian leaves one without pip where its package of venv is missing.
 	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
