@@ -66,8 +66,7 @@ constexpr Requests requests() {
   return {1, kRows < kMostAtOnce ? 512 : 0};
 }
 
-// Asks for what is read after kBytes of a weight's row: a line, or lines. The rows that come after those read side by side are
-// `group` bytes on.
+// Asks for what is read after a line of a weight's row. The rows that come after those read side by side are `group` bytes on.
 template <int kRows, int kOutputs, int64_t kBytes>
 inline void ask_ahead(const char* line, int64_t group) {
   if constexpr (kOutputs > 1) {
@@ -92,7 +91,7 @@ inline void multiply(const typename Channels::Numbers* inputs, const W* const (&
   // A line of the weight is several vectors of channels where their numbers are small. They meet sums of their own where there
   // are few, so that a product need not wait for the one before it.
   constexpr int kSums = kRows * kOutputs, kVectors = kBytes < kLine ? static_cast<int>(kLine / kBytes) : 1;
-  constexpr int kParts = kVectors * kSums <= kUnderWay ? kVectors : kSums < kUnderWay ? kUnderWay / kSums : 1;
+  constexpr int kParts = kSums < kUnderWay ? static_cast<int>(least(kVectors, kUnderWay / kSums)) : 1;
   Vec parts[kParts * kSums];
   unroll<kParts * kSums>([&](auto i) __attribute__((always_inline)) { parts[i] = broadcast(0.0f); });
   const auto add = [&](const Numbers(&numbers)[kOutputs], Vec* to) __attribute__((always_inline)) {

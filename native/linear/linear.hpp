@@ -64,18 +64,16 @@ void linear(const winnow_linear_layer& layer, const LinearRows& all, int64_t fir
 }
 
 // Inputs of type T, a weight of 4 bits, of which so many outputs lie beside each other; null and 0 where none is read.
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
+template <class T>
+constexpr NibblesFunction kLinearInt4 = {linear_nibbles<T>, kNibbleOutputs};
+#else
 template <class T>
 constexpr NibblesFunction kLinearInt4 = {nullptr, 0};
+#endif
 #ifdef __AVX512BF16__
 template <>
 constexpr NibblesFunction kLinearInt4<Bf16> = {linear_nibbles, kOutputsAtOnce};
-#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
-template <>
-constexpr NibblesFunction kLinearInt4<float> = {linear_nibbles<float>, kNibbleOutputs};
-template <>
-constexpr NibblesFunction kLinearInt4<Bf16> = {linear_nibbles<Bf16>, kNibbleOutputs};
-template <>
-constexpr NibblesFunction kLinearInt4<Fp16> = {linear_nibbles<Fp16>, kNibbleOutputs};
 #endif
 
 // A weight of 4 bits in bf16; null where torch packs it in another order.
