@@ -24,7 +24,10 @@ def outruns_torch() -> bool:
     These are AMD's with AVX-512, on which torch reads a weight at half of what memory gives, and those with AVX2 alone,
     on which it multiplies numbers of 16 bits one by one (docs/models.md).
     """
-    return native.library() is not None and (native.is_zen() or native.isa() == "avx2")
+    if native.library() is None:
+        return False
+    isa = native.isa()  # asked once: every layer asks this for every token
+    return isa == "avx2" or isa.startswith("zen")
 
 
 def outputs_together(dtype: torch.dtype) -> int:
@@ -102,7 +105,6 @@ class LinearPlan(RowPlan):
         self.place, self.bits = weight.place(), weight.bits
         outputs, inputs = weight.sizes
         numbers, bias, scales = map(address, weight)
-        self.kind = (inputs, outputs, self.bits, weight.dtype)
         self.layer = LinearLayer(inputs, outputs, numbers, scales, bias, self.bits, DTYPES[weight.dtype])
         super().__init__(
             native.loaded_library().winnow_linear,
@@ -112,6 +114,11 @@ class LinearPlan(RowPlan):
             inputs,
             outputs,
         )
+
+    def is_like(self, other: LinearPlan) -> bool:
+        """True for a layer of the same sizes, bits and dtype."""
+        alike = self.inputs == other.inputs and self.outputs == other.outputs
+        return alike and self.bits == other.bits and self.dtype is other.dtype
 
     def written_out(self, part: slice) -> Tensor | None:
         """[o, I] some outputs of a weight of 4 bits, in bfloat16; None where there is no kernel that writes them.
@@ -139,8 +146,8 @@ def run_each(plans: Sequence[LinearPlan], rows: Tensor, counts: Sequence[int]) -
     kernel for so few bits.
     """
     first = plans[0]
-    inputs, outputs, _, dtype = first.kind
-    if any(plan.kind != first.kind for plan in plans) or len(plans) != len(counts):
+    inputs, outputs, dtype = first.inputs, first.outputs, first.dtype
+    if not all(plan.is_like(first) for plan in plans) or len(plans) != len(counts):
         raise ValueError("layers that are multiplied in one call have the same sizes, bits and dtype, and a count each")
     if rows.shape != (sum(counts), inputs) or rows.dtype is not dtype or not rows.is_cpu:
         raise ValueError(f"rows {list(rows.shape)} of {rows.dtype} do not fit {sum(counts)} inputs of {dtype}")
