@@ -19,7 +19,7 @@ from support.stand_ins import used_copies
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.kernels import native
 from winnow.kernels.linear import outruns_torch
-from winnow.models import quantize_weights, quantized, quantized_experts, weights_of
+from winnow.models import quantize_weights, quantized, weights_of
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
 from winnow.models.quantized_experts import QuantizedExperts
@@ -30,17 +30,11 @@ BITS = {"int8": 8.5, "int4": 5.5}
 """Bits a value, the scales included, at the most."""
 
 
-def holding(experts: nn.Module) -> nn.Module:
-    """Something with a child that is to be replaced."""
-    model = nn.Module()
-    model.experts = experts
-    model.get_output_embeddings = model.get_input_embeddings = lambda: None
-    return model
-
-
 def quantized_as(weights: str, experts: nn.Module) -> Any:
     """The experts in so many bits; these stay as they are."""
-    model: Any = holding(experts)
+    model: Any = nn.Module()
+    model.experts = experts
+    model.get_output_embeddings = model.get_input_embeddings = lambda: None
     quantize_weights(model, weights)
     return model.experts
 
@@ -68,11 +62,7 @@ def test_experts_of_every_form_compute_with_the_weights_that_they_tell(
     expected = oracle(as_told(found), *given)
     room = (1e-5 if dtype == torch.float32 else 2e-2) * float(expected.abs().max()) if tokens else 0
     for compiled in {outruns_torch(), False}:
-        ours = [
-            patch.object(module, "outruns_torch", lambda compiled=compiled: compiled)
-            for module in (quantized, quantized_experts)
-        ]
-        with ours[0], ours[1], torch.no_grad():
+        with patch.object(quantized, "outruns_torch", lambda compiled=compiled: compiled), torch.no_grad():
             outputs = found(*given)
         assert outputs.dtype == dtype
         torch.testing.assert_close(outputs.double(), expected, rtol=0, atol=room)
@@ -147,7 +137,7 @@ def test_hooks_on_the_layers_of_an_expert_are_called() -> None:
     experts, seen = quantized_as("int8", made(FORMS[1], SIZES, torch.bfloat16)), []
     for each in chain(experts.enter, experts.leave):
         each.register_forward_hook(lambda module, inputs, _: seen.append(len(inputs[0])))
-    with patch.object(quantized_experts, "outruns_torch", lambda: native.library() is not None):
+    with patch.object(quantized, "outruns_torch", lambda: native.library() is not None):
         experts(*routed(7, SIZES.width, torch.bfloat16))
     assert sum(seen) == 2 * 2 * 7  # both layers of both experts of each
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from winnow.kernels.linear import LinearPlan, outruns_torch
+from winnow.kernels.linear import LinearPlan
 from winnow.models.mixture import mix, parameters_of
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.replacing import StandIn, is_watched
@@ -46,17 +46,17 @@ class _QuantizedLayers(nn.ModuleList):
         return found
 
     def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
-        layers = [self._modules[str(expert)] for expert in experts]  # faster than by number
-        made = [_plan_of(layer, rows, most) for layer in layers]
+        few = rows[:most]
+        made = [_plan_of(self._modules[str(expert)], few) for expert in experts]  # faster than by number
         plans = [plan for plan in made if plan is not None]
         return plans if len(plans) == len(experts) else None
 
 
-def _plan_of(layer: nn.Module | None, rows: Tensor, most: int) -> LinearPlan | None:
+def _plan_of(layer: nn.Module | None, rows: Tensor) -> LinearPlan | None:
     """None for what others put in place of a layer, or watch, too."""
-    if not isinstance(layer, QuantizedLinear) or most > layer.compiled_few or is_watched(layer):
+    if not isinstance(layer, QuantizedLinear) or is_watched(layer):
         return None
-    return layer.plan_for(rows) if outruns_torch() and layer.is_compiled() else None
+    return layer.plan_for_few(rows)
 
 
 def _layers(parameters: Sequence[Tensor], transposed: bool) -> Iterator[tuple[Tensor, Tensor | None]]:
