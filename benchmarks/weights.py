@@ -29,8 +29,7 @@ import winnow
 from reporting import machine, markdown_table, write_results
 from winnow.commands.model_names import model_name
 from winnow.kernels.linear import outruns_torch
-from winnow.models import ModelSource, load_model, loading, open_model
-from winnow.models.large_pages import LargePages
+from winnow.models import ModelSource, load_model, loading, open_model, rounding
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = "bfloat16, torch's layers"
@@ -70,7 +69,7 @@ def variants(source: ModelSource, skipped: list[str]) -> list[Variant]:
     for what, function in OWN_PARTS.items():
         kinds[f"`--weights int4`, with the model's own {what}"] = partial(_without, loading, function, small)
     if outruns_torch():
-        kinds["`--weights int4`, in pages of the usual size"] = lambda: _without(LargePages, "move", small)
+        kinds["`--weights int4`, in pages of the usual size"] = lambda: _without(rounding, "LargePages", small)
     if find_spec("torchao"):
         kinds["torchao, Int8WeightOnlyConfig"] = lambda: _by_torchao(source)
     if find_spec("optimum") and find_spec("optimum.quanto"):

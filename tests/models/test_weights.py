@@ -25,6 +25,7 @@ from winnow.models import int4, load_model, open_model, open_skeleton, quantize_
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.quantized_experts import QuantizedExperts
+from winnow.models.room import Room
 from winnow.models.weights import check_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -150,6 +151,28 @@ def test_levels_come_back_from_torchs_packing():
     levels = torch.randint(16, (192, 96), dtype=torch.int32)
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1)
     assert torch.equal(int4.unpacked(packed), levels.T.to(torch.int8))
+
+
+@pytest.mark.parametrize("block", [32, 64])
+def test_weights_are_packed_in_the_order_that_they_are_unpacked_in(block):
+    levels = torch.randint(16, (128, 96), dtype=torch.uint8)
+    packed = torch.empty(128, 48, dtype=torch.uint8)
+    int4._pack(levels.clone(), packed, block)
+    assert torch.equal(int4._unpacked(packed, block), levels.mT.to(torch.int8))
+
+
+def test_weights_are_packed_as_torch_packs_them():
+    levels = torch.randint(16, (192, 64), dtype=torch.uint8)
+    packed = torch.empty(192, 32, dtype=torch.uint8)
+    int4._pack(levels.clone(), packed, int4.block_size())
+    assert torch.equal(packed, torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels.int(), 1))
+
+
+@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
+def test_one_room_is_for_weights_of_any_size(kind):
+    room, plain = Room(), [linear(inputs, 64, torch.bfloat16, False, inputs) for inputs in (96, 512, 32, 192)]
+    for layer, found in [(each, kind.rounded(each.weight.detach(), None, room)) for each in plain]:
+        assert torch.equal(found.weight, kind.of(layer).weight)
 
 
 def test_an_unknown_order_of_packed_weights_is_refused(monkeypatch):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from winnow.kernels.linear import Weight
 from winnow.models.parts import parts_of
 from winnow.models.quantized import QuantizedLinear
+from winnow.models.room import Room
 
 FEW = 16
 """Rows of inputs up to which torch's kernel for such weights is faster than to write the weight out."""
@@ -29,16 +30,20 @@ class Int8Linear(QuantizedLinear):
 
     @classmethod
     @torch.no_grad()
-    def rounded(cls, weight: Tensor, bias: Tensor | None) -> Self:
+    def rounded(cls, weight: Tensor, bias: Tensor | None, room: Room) -> Self:
         """The nearest to a weight [O, I]: those of each output go to 255 levels between ± the largest."""
-        levels = torch.empty(weight.shape, dtype=torch.int8, device="cpu")
-        scales = torch.empty(len(weight), dtype=weight.dtype, device="cpu")
+        levels = room.staying(weight.shape, torch.int8)
+        scales = room.staying(weight.shape[:1], weight.dtype)
         for part in parts_of(*weight.shape):
-            rows = weight[part].float()
+            rows = room.passing(weight[part], torch.float32)
+            least, most = rows.amin(dim=1), rows.amax(dim=1)  # many times as fast as both at once
             # Levels are of the scale as it is stored, not of the one before it was rounded.
-            scales[part] = (rows.abs().amax(dim=1) / 127).clamp(min=torch.finfo(weight.dtype).tiny)
-            levels[part] = (rows / scales[part, None].float()).round().clamp(-127, 127)
+            scales[part] = (torch.maximum(-least, most) / 127).clamp(min=torch.finfo(weight.dtype).tiny)
+            levels[part] = rows.div_(scales[part, None].float()).round_().clamp_(-127, 127)
         return cls(levels, scales, bias)
+
+    def with_bias(self, bias: Tensor | None) -> Self:
+        return type(self)(self.levels, self.scales, bias)
 
     def compiled_weight(self) -> Weight:
         return Weight(self.parameter("levels"), self._parameters["bias"], self.parameter("scales"))

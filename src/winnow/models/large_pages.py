@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import mmap
+from collections.abc import Sequence
 from contextlib import suppress
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from winnow.models.lines import LINE
 
@@ -26,22 +28,16 @@ class LargePages:
         self._region: mmap.mmap | None = None
         self._used = 0
 
-    def move(self, layer: nn.Module) -> None:
-        """Moves a layer's own parameters there, each the same parameter."""
-        if not hasattr(mmap, "MADV_HUGEPAGE"):
-            return
-        for each in layer.parameters(recurse=False):
-            if each.numel():
-                each.data = self._room_like(each).copy_(each.detach())
-
-    def _room_like(self, parameter: Tensor) -> Tensor:
-        """Memory of the same shape and dtype that begins with a cache line, and a storage of its own."""
-        if self._region is None or self._used + parameter.nbytes > len(self._region):
-            self._region, self._used = _in_large_pages(max(REGION, parameter.nbytes)), 0
+    def room(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Memory for a tensor: it begins with a cache line, and is a storage of its own."""
+        size = math.prod(shape) * dtype.itemsize
+        if not size or not hasattr(mmap, "MADV_HUGEPAGE"):
+            return torch.empty(*shape, dtype=dtype, device="cpu")
+        if self._region is None or self._used + size > len(self._region):
+            self._region, self._used = _in_large_pages(max(REGION, size)), 0
         start = self._used
-        self._used += -(-parameter.nbytes // LINE) * LINE
-        room = torch.frombuffer(self._region, dtype=parameter.dtype, count=parameter.numel(), offset=start)
-        return room.view(parameter.shape)
+        self._used += -(-size // LINE) * LINE
+        return torch.frombuffer(self._region, dtype=dtype, count=math.prod(shape), offset=start).view(*shape)
 
 
 def _in_large_pages(size: int) -> mmap.mmap:

@@ -38,9 +38,13 @@ def parameters_of(experts: Any) -> tuple[list[Any], list[Any]]:
     A weight is [E, O, I], or [E, I, O] where `is_transposed`; a bias [E, O]. None for one that is no parameter.
     """
     ends = ("", "_bias") if experts.has_bias else ("",)
-    enter, leave = "gate_up_proj" if experts.has_gate else "up_proj", "down_proj"
-    found = [[experts._parameters.get(name + end) for end in ends] for name in (enter, leave)]
-    return found[0], found[1]
+    enter, leave = ([experts._parameters.get(name + end) for end in ends] for name in weight_names(experts))
+    return enter, leave
+
+
+def weight_names(experts: Any) -> tuple[str, str]:
+    """Names of the weights that enter experts in one tensor, and of those that leave."""
+    return "gate_up_proj" if experts.has_gate else "up_proj", "down_proj"
 
 
 def mix(

@@ -13,6 +13,7 @@ from winnow.kernels.linear import LinearPlan, outruns_torch
 from winnow.models.dtypes import torch_multiplies
 from winnow.models.parts import parts_of
 from winnow.models.planned import Planned
+from winnow.models.room import Room
 
 
 class QuantizedLinear(Planned[LinearPlan], ABC):
@@ -44,12 +45,16 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
     @classmethod
     def of(cls, linear: nn.Linear) -> Self:
         """The nearest to a layer. Raises ModelError as `rounded`."""
-        return cls.rounded(linear.weight.detach(), linear.bias)
+        return cls.rounded(linear.weight.detach(), linear.bias, Room())
 
     @classmethod
     @abstractmethod
-    def rounded(cls, weight: Tensor, bias: Tensor | None) -> Self:
-        """The nearest to a weight [O, I] and its bias [O], in the dtype that the model computes in."""
+    def rounded(cls, weight: Tensor, bias: Tensor | None, room: Room) -> Self:
+        """The nearest to a weight [O, I], with a bias [O], in the dtype that the model computes in."""
+
+    @abstractmethod
+    def with_bias(self, bias: Tensor | None) -> Self:
+        """The same layer with another bias [O]; the weight is the same memory."""
 
     @abstractmethod
     def is_compiled(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,20 +11,22 @@ from winnow.kernels.linear import LinearPlan
 from winnow.models.mixture import mix, parameters_of
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.replacing import StandIn, is_watched
+from winnow.models.rounding import Rounding
 
 
 class QuantizedExperts(StandIn):
     """A mixture's experts, of which each has linear layers of its own; gate and norm stay the model's."""
 
-    def __init__(self, experts: Any, rounded: Callable[[Tensor, Tensor | None], QuantizedLinear]) -> None:
-        """experts: a module that `keeps_experts_in_one`; it stays. rounded: gives the layer of a weight and a bias."""
+    def __init__(self, experts: Any, rounding: Rounding) -> None:
+        """experts: a module that `keeps_experts_in_one`; it stays."""
         super().__init__(experts)
         enter, leave = parameters_of(experts)
         gone = {id(each) for each in (*enter, *leave)}
         self._parameters = {name: each for name, each in experts._parameters.items() if id(each) not in gone}
         self._modules = dict(experts._modules)
         self.enter, self.leave = (
-            _QuantizedLayers(rounded(*each) for each in _layers(side, experts.is_transposed)) for side in (enter, leave)
+            _QuantizedLayers(_with_biases(rounding.layers(weights, experts.is_transposed), biases))
+            for weights, *biases in (enter, leave)
         )
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -59,8 +61,7 @@ def _plan_of(layer: nn.Module | None, rows: Tensor) -> LinearPlan | None:
     return layer.plan_for_few(rows)
 
 
-def _layers(parameters: Sequence[Tensor], transposed: bool) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """The weight [O, I] of an expert and its bias [O], one expert after another."""
-    weights, *biases = (each.detach() for each in parameters)
-    for expert, weight in enumerate(weights):
-        yield weight.mT if transposed else weight, biases[0][expert].clone() if biases else None
+def _with_biases(layers: Sequence[QuantizedLinear], biases: Sequence[Tensor]) -> Iterator[QuantizedLinear]:
+    """Layers of one expert after another; biases: none, or one tensor [E, O]."""
+    for expert, layer in enumerate(layers):
+        yield layer.with_bias(biases[0][expert].detach().clone()) if biases else layer

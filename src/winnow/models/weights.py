@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib.util import find_spec
-from typing import TypeGuard
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import ModelError
-from winnow.kernels.linear import outruns_torch
-from winnow.models.direct import DirectLinear
 from winnow.models.int4 import Int4Linear, block_size
 from winnow.models.int8 import Int8Embedding, Int8Linear
-from winnow.models.large_pages import LargePages
-from winnow.models.mixture import keeps_experts_in_one
-from winnow.models.quantized import QuantizedLinear
 from winnow.models.quantized_experts import QuantizedExperts
 from winnow.models.replacing import hooks_of, replace_layers
+from winnow.models.roundable import STAYING, holds_experts, is_as_made, is_linear
+from winnow.models.rounding import Rounding
 
 WEIGHTS = ("auto", "int8", "int4")
 """Names: the checkpoint's own weights; 8 bits with a scale for every output; 4 bits in groups of 32."""
-_PLAIN = ("kv_b_proj", "gate", "router")
-"""Layers that stay: what latents are expanded with, which is read head by head; what chooses among experts."""
-
 _UNPACKED = ("gguf",)
 """Schemes of files, not of the models that are made of them."""
 
@@ -53,6 +45,11 @@ def check_weights(weights: str, config: PreTrainedConfig, name: str, where: torc
         block_size()
 
 
+def bits_of(weights: str) -> int:
+    """The fewest bits that layers get: of "int8" or "int4"."""
+    return 4 if weights == "int4" else 8
+
+
 def quantize_weights(model: PreTrainedModel, weights: str) -> None:
     """Puts layers with fewer bits in place of a model's linear ones. The output layer has 8 bits at least.
 
@@ -62,25 +59,17 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
     that are offloaded, and where torch's kernel for 4 bits is not known on this processor.
     """
     _check_layers(model)
-    bits = 4 if weights == "int4" else 8
-    pages = LargePages() if outruns_torch() else None
+    rounding = Rounding(bits_of(weights))
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     tied = type(embedding) is nn.Embedding and getattr(head, "weight", None) is embedding.weight
-    tied = tied and _is_as_made(embedding)
-
-    def rounded(weight: Tensor, bias: Tensor | None, fewest: int) -> QuantizedLinear:
-        small = fewest == 4 and Int4Linear.fits(weight)
-        made = (Int4Linear if small else Int8Linear).rounded(weight.detach(), bias)
-        if pages is not None:
-            pages.move(made)
-        return made
+    tied = tied and is_as_made(embedding)
 
     def smaller(name: str, layer: nn.Module) -> nn.Module | None:
-        if keeps_experts_in_one(layer) and "forward" not in vars(layer) and not layer._is_expert_parallel:
-            return QuantizedExperts(layer, partial(rounded, fewest=bits))
-        if not _is_plain(layer) or name in _PLAIN:
+        if holds_experts(layer):
+            return QuantizedExperts(layer, rounding)
+        if not is_linear(layer) or name in STAYING:
             return None
-        made = rounded(layer.weight, layer.bias, 8 if layer is head else bits)
+        made = rounding.layer(layer.weight, at_least=8 if layer is head else 4).with_bias(layer.bias)
         vars(made).update(hooks_of(layer))
         return made
 
@@ -103,16 +92,6 @@ def _check_layers(model: PreTrainedModel) -> None:
                 f"Some weights of the model are not in memory ({name}): load it without a device map, and quantize it "
                 "before parts are offloaded."
             )
-
-
-def _is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """True for torch's own linear layers, and those that multiply by the same weight."""
-    return (type(layer) is nn.Linear or isinstance(layer, DirectLinear)) and _is_as_made(layer)
-
-
-def _is_as_made(layer: nn.Module) -> bool:
-    """True for a layer with the forward of its class, and a weight that is not computed anew, as by pruning."""
-    return "weight" in layer._parameters and "forward" not in vars(layer)
 
 
 def scheme_of(config: PreTrainedConfig) -> str | None:

@@ -1,0 +1,28 @@
+"""Layers whose weights may be rounded to fewer bits, and those that stay."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+from torch import nn
+
+from winnow.models.direct import DirectLinear
+from winnow.models.mixture import keeps_experts_in_one
+
+STAYING = ("kv_b_proj", "gate", "router")
+"""Names of layers that stay: what latents are expanded with, which is read head by head; what chooses among experts."""
+
+
+def is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """True for torch's own linear layers, and those that multiply by the same weight."""
+    return (type(layer) is nn.Linear or isinstance(layer, DirectLinear)) and is_as_made(layer)
+
+
+def is_as_made(layer: nn.Module) -> bool:
+    """True for a layer with the forward of its class, and a weight that is not computed anew, as by pruning."""
+    return "weight" in layer._parameters and "forward" not in vars(layer)
+
+
+def holds_experts(layer: nn.Module) -> TypeGuard[Any]:
+    """True for a module of a mixture's experts that computes with them as its class does, and has all of them."""
+    return keeps_experts_in_one(layer) and "forward" not in vars(layer) and not layer._is_expert_parallel
