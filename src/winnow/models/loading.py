@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import weakref
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import ModelError
+from winnow.models.arrival import rounded_on_arrival
 from winnow.models.devices import DeviceMap, check_device_map, pick_device
 from winnow.models.dtypes import pick_dtype
 from winnow.models.experts import read_experts_directly
@@ -23,8 +25,9 @@ from winnow.models.mlps import feed_in_pieces
 from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import reading
 from winnow.models.rotary import embed_in_one_pass
+from winnow.models.rounding import Rounding
 from winnow.models.source import ModelSource, read_configuration
-from winnow.models.weights import check_weights, quantize_weights
+from winnow.models.weights import bits_of, check_weights, quantize_weights
 
 
 def load_model(
@@ -40,7 +43,9 @@ def load_model(
     own; float32 instead of float16 on the CPU; of a GGUF file bfloat16, or float32 on a CPU without instructions for
     it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers over all.
     weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU, where
-    "auto" is bfloat16. On a CPU plain ones and experts are read without a copy for few rows (`read_weights_directly`,
+    "auto" is bfloat16; weights are then rounded one by one as they are read, those of a GGUF file when all are.
+
+    On a CPU plain ones and experts are read without a copy for few rows (`read_weights_directly`,
     `read_experts_directly`), norms and rotary embeddings take one pass (`normalize_in_one_pass`, `embed_in_one_pass`),
     and MLPs a piece of a long prompt at a time (`feed_in_pieces`), and gate a token in one pass (`gate_in_one_pass`).
 
@@ -51,7 +56,8 @@ def load_model(
     where = pick_device(device)
     check_weights(weights, source.config, source.name, where, device_map is not None)
     kind = pick_dtype(dtype, where, source.config, source.gguf, weights)
-    model, missing = _loaded(source, kind, device_map)
+    arrival = nullcontext() if weights == "auto" else rounded_on_arrival(Rounding(bits_of(weights)))
+    model, missing = _loaded(source, kind, device_map, arrival)
     if missing:
         raise ModelError(
             f"{source.name} has no weights for {missing[0]}"
@@ -64,7 +70,8 @@ def load_model(
     if device_map is None:
         if where.type == "cpu":
             use_own_layers(model)
-        return model.to(where).eval()
+        model = model.to(where)
+        return model.eval()
     if model.device.type == "meta":
         raise ModelError(
             f"The memory of all devices together is too small for even the first part of {source.name}: use a smaller "
@@ -123,9 +130,12 @@ def _without_weights(config: PreTrainedConfig, kind: torch.dtype | str) -> PreTr
 
 
 def _loaded(
-    source: ModelSource, kind: torch.dtype | str, device_map: DeviceMap | None
+    source: ModelSource, kind: torch.dtype | str, device_map: DeviceMap | None, arrival: AbstractContextManager[None]
 ) -> tuple[PreTrainedModel, list[str]]:
-    """The model, and the parameters that its files do not hold."""
+    """The model, and the parameters that its files do not hold.
+
+    arrival: within it weights are read that come one by one; transformers unpacks GGUF files as a whole.
+    """
     options: dict[str, Any] = {"dtype": kind, "output_loading_info": True}
     # For weights that fit into no memory; it goes with the model, or at once where loading fails.
     folder = (
@@ -146,11 +156,12 @@ def _loaded(
         model.config.name_or_path = model.name_or_path = source.name
         model.generation_config.eos_token_id = end_tokens(source.config, source.tokenizer)
     else:
-        model, found = reading(
-            source.name,
-            "weights",
-            lambda: loader.from_pretrained(source.name, trust_remote_code=False, **options),
-        )
+        with arrival:
+            model, found = reading(
+                source.name,
+                "weights",
+                lambda: loader.from_pretrained(source.name, trust_remote_code=False, **options),
+            )
     if folder is not None:
         weakref.finalize(model, folder.cleanup)
     return model, sorted(found["missing_keys"])

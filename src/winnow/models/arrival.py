@@ -1,0 +1,89 @@
+"""Weights rounded as they are read from a checkpoint, so that it need not fit into memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+from torch import nn
+from torch.nn.modules import module as modules
+from transformers import PreTrainedModel
+
+from winnow.models.mixture import weight_names
+from winnow.models.roundable import STAYING, holds_experts, is_linear
+from winnow.models.rounding import RoundedWeights, Rounding
+
+_READ_AHEAD_OFF = "HF_DEACTIVATE_ASYNC_LOAD"
+"""By this variable, transformers reads no weight before the one in front of it is in its module."""
+
+_READ = "_is_hf_initialized"
+"""An attribute that transformers gives to a parameter which holds what a checkpoint does."""
+
+
+@contextmanager
+def rounded_on_arrival(rounding: Rounding) -> Iterator[None]:
+    """Within it, weights that transformers reads give way to `RoundedWeights` one by one.
+
+    Those are the weights that `quantize_weights` makes smaller, but for the output layer's.
+    """
+    arrivals = _Arrivals(rounding)
+    handles = [
+        modules.register_module_module_registration_hook(arrivals.note),
+        modules.register_module_parameter_registration_hook(arrivals.round),
+    ]
+    try:
+        with _without_reading_ahead():
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _Arrivals:
+    """Modules of a model that is being read, by this thread: torch tells of those of every thread."""
+
+    def __init__(self, rounding: Rounding) -> None:
+        self._rounding = rounding
+        self._thread = get_ident()
+        self._models: set[PreTrainedModel] = set()
+        self._staying: set[nn.Module] = set()
+
+    def note(self, parent: nn.Module, name: str, child: nn.Module | None) -> None:
+        """Called for a module that another one gets under a name."""
+        if get_ident() != self._thread:
+            return
+        if isinstance(parent, PreTrainedModel):
+            self._models.add(parent)
+        if child is not None and name in STAYING:
+            self._staying.add(child)
+
+    def round(self, module: nn.Module, name: str, parameter: nn.Parameter) -> Any:
+        """Called for a parameter that a module gets; returns `RoundedWeights` for its place, or None to leave it."""
+        if get_ident() != self._thread or type(parameter) is not nn.Parameter or not hasattr(parameter, _READ):
+            return None
+        if holds_experts(module):
+            if name not in weight_names(module):
+                return None
+            return RoundedWeights.instead_of(parameter, self._rounding.layers(parameter, module.is_transposed))
+        if name != "weight" or not is_linear(module) or module in self._staying or self._is_output(module):
+            return None
+        return RoundedWeights.instead_of(parameter, [self._rounding.layer(parameter)])
+
+    def _is_output(self, module: nn.Module) -> bool:
+        return any(model.get_output_embeddings() is module for model in self._models)
+
+
+@contextmanager
+def _without_reading_ahead() -> Iterator[None]:
+    before = os.environ.get(_READ_AHEAD_OFF)
+    os.environ[_READ_AHEAD_OFF] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_READ_AHEAD_OFF]
+        else:
+            os.environ[_READ_AHEAD_OFF] = before
