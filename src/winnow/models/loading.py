@@ -13,6 +13,7 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import ModelError
+from winnow.heap import give_back
 from winnow.models.arrival import rounded_on_arrival
 from winnow.models.devices import DeviceMap, check_device_map, pick_device
 from winnow.models.dtypes import pick_dtype
@@ -71,6 +72,7 @@ def load_model(
         if where.type == "cpu":
             use_own_layers(model)
         model = model.to(where)
+        give_back()
         return model.eval()
     if model.device.type == "meta":
         raise ModelError(
