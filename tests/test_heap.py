@@ -14,7 +14,7 @@ import winnow
 from support.families import build, prompt
 from winnow import heap
 from winnow.bundled import MODEL_PATH
-from winnow.cache import context
+from winnow.evaluate.decoding import prefill
 from winnow.models import load_model, loading, open_model
 
 STATUS = Path("/proc/self/status")
@@ -56,10 +56,13 @@ def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
 def test_loads_and_long_prompts_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(loading, "give_back", lambda: calls.append("load"))
-    monkeypatch.setattr(context, "give_back", lambda: calls.append("prompt"))
+    monkeypatch.setattr(heap, "give_back", lambda: calls.append("prompt"))
     load_model(open_model(MODEL_PATH), "cpu")
     model = build("llama")
     model.set_attn_implementation("winnow")
     for length in (40, 400):
         winnow.compress(model, prompt(1, length), "snapkv @ 50%")
-    assert calls == ["load", "prompt"]
+        prefill(model, prompt(1, length), winnow.CompressedCache(model, winnow.method("snapkv", "50%")))
+    assert calls == ["load", "prompt", "prompt"]
+    heap.give_back_after(400, torch.device("meta"))
+    assert len(calls) == 3

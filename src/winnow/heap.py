@@ -7,6 +7,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
+import torch
+
+MANY = 256
+"""Tokens whose activations are worth giving back."""
+
+
+def give_back_after(tokens: int, device: torch.device) -> None:
+    """Gives back what a model on a device freed as it read so many tokens: for many of them, on a CPU."""
+    if tokens >= MANY and device.type == "cpu":
+        give_back()
+
 
 def give_back() -> None:
     """Gives freed memory back to the system where the C library would keep it (glibc); it takes milliseconds.

@@ -24,16 +24,13 @@ from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
-from winnow.heap import give_back
+from winnow.heap import give_back_after
 from winnow.models.adapters import without_wrappers
 from winnow.models.cache_argument import CACHE_NAMES, with_cache
 from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew, starts_anew
 from winnow.models.last_logits import last_only
 from winnow.models.positions import positions_from
-
-_MANY = 256
-"""Tokens of a prompt whose activations are worth giving back."""
 
 
 class Context:
@@ -209,8 +206,7 @@ def compress(
     check_taken_up(cache.get_seq_length(), length)
     if replayer is not None:
         cache = cache.compressed_by(method, replayed=replay(cache, input_ids, replayer, tokenizer))
-    if input_ids.is_cpu and input_ids.numel() >= _MANY:
-        give_back()
+    give_back_after(input_ids.numel(), input_ids.device)
     return Context(cache, input_ids, offsets_of(model))
 
 

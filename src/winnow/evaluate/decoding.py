@@ -14,6 +14,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.idle_device import wait_until_idle
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.sampling import Choice, most_likely
+from winnow.heap import give_back_after
 from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew
@@ -34,6 +35,8 @@ def prefill(model: PreTrainedModel, tokens: Tensor, cache: Cache, chunk_size: in
     placed = counts_anew(model.config)
     for start in range(0, length, step):
         logits = _fed(model, tokens[:, start : start + step], cache, placed, named)
+    if length > 1:
+        give_back_after(length, model.device)
     return logits
 
 
