@@ -47,7 +47,7 @@ help:
 	@echo "make test        set up, then run the tests"
 	@echo "make test-low    the integration tests on the lowest supported transformers"
 	@echo "make test-gpu    kernels and caches on a GPU, where there is one"
-	@echo "make test-slow   a Ray cluster that loses a node (installs ray), headers of the kernels alone"
+	@echo "make test-slow   a Ray cluster that loses a node (installs ray), headers of the kernels alone, all combinations of formats"
 	@echo "make attack      every attack, whole, and the sanitizers; rewrites docs/results/attack.md"
 	@echo "make sanitize    the kernels' and files' tests with address, undefined and thread sanitizers (needs g++)"
 	@echo "make fuzz        each fuzz target for a minute (installs atheris, needs clang++)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 import transformers
 
 import winnow
+from support.launcher import COMMANDS, launcher
 from winnow.bundled import MODEL_PATH
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -136,6 +136,15 @@ def _nearly_full(path: Path, room: int, monkeypatch: pytest.MonkeyPatch) -> Jour
     return journal
 
 
+AS_A_PROGRAM = """
+import os, runpy, sys
+
+del sys.argv[0]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -146,7 +155,7 @@ def _nearly_full(path: Path, room: int, monkeypatch: pytest.MonkeyPatch) -> Jour
 )
 def test_senseless_options_are_refused_before_any_work(arguments: tuple[str, ...], said: str) -> None:
     program, *options = arguments
-    done = subprocess.run([sys.executable, str(BENCHMARKS / program), *options], capture_output=True, text=True)
+    done = launcher(COMMANDS).python(AS_A_PROGRAM, str(BENCHMARKS / program), *options)
     assert done.returncode
     # Without a GPU, or with one: a miniature never replaces results.
     assert said in done.stderr

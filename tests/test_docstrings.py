@@ -13,9 +13,18 @@ FOLDERS = ["src", "tests", "benchmarks", "training", "docs", "native", "website"
 NOT_A_THING = "What How Who Where Whether Which When Why Of Is Does Do Are".split()
 
 
+def blocks(node: ast.AST) -> Iterator[ast.AST]:
+    """A node, and all that have statements of their own inside it."""
+    yield node
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        inside = getattr(node, name, None)
+        for each in inside if isinstance(inside, list) else ():
+            yield from blocks(each)
+
+
 def first_words(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, first word) of all docstrings, those under fields and constants among them."""
-    for node in ast.walk(tree):
+    for node in blocks(tree):
         body = getattr(node, "body", None)
         for before, each in zip([node, *body], body, strict=False) if isinstance(body, list) else ():
             documented = isinstance(before, ast.Module | ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign)

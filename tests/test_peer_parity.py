@@ -23,8 +23,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise, product
 from pathlib import Path
@@ -38,6 +36,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 
 import winnow
 from support.families import build
+from support.launcher import COMMANDS, launcher
 from support.ready import random_scores
 from support.views import one_layer, random_view, shown_to
 from winnow import HeadScores
@@ -209,15 +208,8 @@ def peer(tmp_path_factory: pytest.TempPathFactory, replay_model: Path) -> Peer:
     parts = ("queries", "keys", "values", "output_projection")
     arrays = {f"{name}-{part}": getattr(view_of(name), part).numpy() for name, part in product(SHAPES, parts)}
     np.savez(folder / "cases.npz", cases=np.array(json.dumps(cases)), **arrays)
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        str(PEER),
-        str(folder / "cases.npz"),
-        str(folder / "kept.json"),
-    ]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    program = PEER.read_text(encoding="utf-8")
+    run = launcher(COMMANDS).python(program, str(folder / "cases.npz"), str(folder / "kept.json"))
     if "ModuleNotFoundError" in run.stderr or "PackageNotFoundError" in run.stderr:
         pytest.skip(f"kvpress cannot be imported: {run.stderr.strip().splitlines()[-1]}")
     assert run.returncode == 0, run.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import winnow
-from support.processes import python
+from support.launcher import BENEATH, launcher
 
 
 def test_the_lists_of_names_agree():
@@ -39,7 +39,7 @@ def test_no_submodule_hides_a_name():
 
 def test_submodules_need_no_import_of_their_own():
     code = "import winnow; winnow.budget.Budget; winnow.heads.read_scores; winnow.cache.CompressedCache"
-    found = python(code)
+    found = launcher(BENEATH).python(code)
     assert found.returncode == 0, found.stderr
 
 

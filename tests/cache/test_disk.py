@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
-import sys
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -17,12 +15,10 @@ import transformers
 import winnow
 from support.contexts import answer, mapped, prefix_tensors, refused, rollup
 from support.families import prompt
+from support.launcher import COMMANDS, launcher
 from support.ready import random_scores
 from support.small_caches import N, compress, made, method
 from winnow.cache.disk import ContextFile
-
-TESTS = Path(__file__).parents[1]
-SOURCES = Path(winnow.__file__).parents[1]
 
 
 def test_a_loaded_context_can_be_saved_again_and_files_are_reproducible(model, saved, tmp_path):
@@ -135,18 +131,6 @@ print(json.dumps({"answer": answer(model, context).tolist(), "sums": sums, "page
 """
 
 
-def start(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join(filter(None, [str(SOURCES), str(TESTS), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's /proc")
 def test_processes_share_one_mapping_and_answer_alike(model, tmp_path):
     """Another process recognizes the model, gives the same answer, and its pages are the same memory."""
@@ -161,7 +145,7 @@ def test_processes_share_one_mapping_and_answer_alike(model, tmp_path):
     sums = [float(tensor.double().sum()) for tensor in tensors]  # touches every page
     before = path.read_bytes()
 
-    child = start(CHILD, path)
+    child = launcher(COMMANDS).python(CHILD, str(path))
     assert child.returncode == 0, child.stderr
     told = json.loads(child.stdout)
     assert told["answer"] == answer(model, context).tolist()

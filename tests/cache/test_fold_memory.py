@@ -13,12 +13,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.mark.parametrize("name", ["adakv", "streamingllm", "pyramidkv", "h2o", "triattention"])
 def test_held_bytes_are_flat(model, name):
-    """600 tokens: after the first fold, never a byte more than at that fold's end."""
+    """440 tokens: after the first fold, never a byte more than at that fold's end."""
     cache = winnow.CompressedCache(model, winnow.method(name, 24), fold_every=32)
-    ids = prompt(length=40 + 600)
+    ids = prompt(length=40 + 440)
     held = []
     run(model, cache, ids[:, :40], [40])
-    for step in range(600):
+    for step in range(440):
         run(model, cache, ids[:, 40 + step : 41 + step], [1])
         held.append(cache.stats().held_bytes)
     assert len(set(held[33:])) == 1

@@ -16,12 +16,12 @@ from support.alive import alive, alive_since
 from support.families import build, prompt
 from winnow.kernels import native
 
-N, BUDGET = 512, 20
+N, BUDGET, LAYERS = 512, 20, 3
 
 
 @pytest.fixture(scope="module")
 def model():
-    made = build("llama", num_hidden_layers=6)
+    made = build("llama", num_hidden_layers=LAYERS)
     made.set_attn_implementation("winnow")
     return made
 
@@ -53,7 +53,7 @@ def test_held_bytes_are_the_bytes_of_the_tensors_alive(model, name, kernels):
     stats = cache.stats()
     assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
     assert stats.used_bytes <= stats.held_bytes
-    assert stats.full_bytes == 6 * 2 * 2 * (N + 70) * 16 * 2 * 4
+    assert stats.full_bytes == LAYERS * 2 * 2 * (N + 70) * 16 * 2 * 4
     assert stats.tokens_seen == N + 70
     assert stats.tail_tokens == [70, 70]
 
@@ -100,10 +100,10 @@ def test_plans_count_as_indices(model, kernels):
     fill(model, cache, prompt(rows=2, length=N))
     before = cache.stats().bytes["indices"]
     fill(model, cache, prompt(rows=2, length=1))
-    blocks = 2 * 6 * 2 if kernels == "reference" or native.library() is None else 0
+    blocks = 2 * LAYERS * 2 if kernels == "reference" or native.library() is None else 0
     assert cache.stats().bytes["indices"] == before + blocks * (64 * 8 + 64 + 8)
     cache.batch_repeat_interleave(3)
-    assert cache.stats().bytes["indices"] == before + 4 * 6 * 8, "a length per row and layer; the plan is gone"
+    assert cache.stats().bytes["indices"] == before + 4 * LAYERS * 8, "a length per row and layer; the plan is gone"
 
 
 def test_a_small_budget_frees_the_rest(model):
@@ -111,10 +111,10 @@ def test_a_small_budget_frees_the_rest(model):
     fill(model, cache, prompt(length=N))
     stats = cache.stats()
     slots = sum(map(sum, stats.slots))
-    assert slots == 6 * 2 * BUDGET
+    assert slots == LAYERS * 2 * BUDGET
     assert stats.bytes["keys"] == stats.bytes["values"] == slots * 16 * 4
     # Positions and offsets: 4 bytes a slot and a few per layer; D = 16 here, so they weigh more than in real models.
-    assert stats.bytes["indices"] == slots * 4 + 6 * 3 * 8 + 6 * 8
+    assert stats.bytes["indices"] == slots * 4 + LAYERS * 3 * 8 + LAYERS * 8
     assert stats.bytes["other"] == 0
 
 
@@ -135,8 +135,8 @@ def test_prefill_never_holds_more_than_one_layers_dense_keys_and_values(model):
         for hook in hooks:
             hook.remove()
     # One rotated key tensor and one value tensor, whichever the layer; the stock cache gathers two per layer.
-    assert ours == [2] * 6
-    assert held == [2 * (i + 1) for i in range(6)]
+    assert ours == [2] * LAYERS
+    assert held == [2 * (i + 1) for i in range(LAYERS)]
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -162,7 +162,7 @@ def test_a_fork_adds_only_its_own_tail(model):
     fork = copy.deepcopy(cache)
     added = sum(alive_since(before).values())
     tail = fork.stats().bytes["tail_keys"] + fork.stats().bytes["tail_values"]
-    assert added == tail + 6 * 8
+    assert added == tail + LAYERS * 8
     assert tail < cache.stats().bytes["keys"] * 10
 
 
@@ -218,6 +218,6 @@ def test_a_cache_that_folds_holds_what_it_says(model, name, queries):
     added = alive_since(before)
     stats = cache.stats()
     assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
-    # The last queries, of 2 rows and 4 heads in 6 layers, and room for the next one.
-    assert stats.bytes["other"] == 6 * 2 * 4 * (queries + 1) * 16 * 4
+    # The last queries, of 2 rows and 4 heads of every layer, and room for the next one.
+    assert stats.bytes["other"] == LAYERS * 2 * 4 * (queries + 1) * 16 * 4
     assert stats.tail_tokens == [70 % 16] * 2

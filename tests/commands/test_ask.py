@@ -6,8 +6,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import winnow
 from support.asked import DOCUMENT, write_asked
-from support.processes import environment
+from support.launcher import COMMANDS, launcher
 from winnow.bundled import MODEL_PATH
 from winnow.cache import container
 from winnow.cache.disk import ContextFile
@@ -85,17 +83,11 @@ def test_answers_are_those_of_one_process(winnow_run):
 def test_another_process_gives_the_same_answer_without_the_document(winnow_run, folder, tmp_path):
     shutil.copy(folder / "report.safetensors", tmp_path / "copy")
     _, here, _ = winnow_run(*ASK, QUESTIONS[0], "--json")
-    there = subprocess.run(
-        [sys.executable, "-m", "winnow.cli", "ask", "copy", QUESTIONS[0], *ASK[2:], "--json"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    command = ["ask", "copy", QUESTIONS[0], *ASK[2:], "--json"]
+    assert launcher(COMMANDS).run("import winnow.cli; winnow.cli.program()", command, tmp_path) == 0
+    there = (tmp_path / "out.txt").read_text(encoding="utf-8")
     same = ("question", "answer", "prompt_tokens", "new_tokens", "slots", "held_bytes", "compress_seconds")
-    here, there = json.loads(here), json.loads(there.stdout)
+    here, there = json.loads(here), json.loads(there)
     assert {key: here[key] for key in same} == {key: there[key] for key in same}
 
 

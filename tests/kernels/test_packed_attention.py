@@ -14,6 +14,7 @@ from support.instruction_sets import available
 from support.packed_attention import DENSE, FORMATS, KEYS, VALUES, Format, Layer, Maker, build, guarded
 from support.packed_checks import TOLERANCE, check
 from support.packed_oracle import oracle
+from support.turns import in_turn
 from support.weight_rounding import rounds_weights
 from winnow.kernels import DenseBlock, PackedBlock, Parts, attend, native
 from winnow.kernels.formats.bits import pack_rows
@@ -52,25 +53,40 @@ def test_blocks_of_five_to_seven_queries(bits: str, group: int, isas: list[str])
         check(build(layer, BF16, case), isas, BF16)
 
 
-@pytest.mark.parametrize("group", [1, 2, 4, 7, 8, 16])
-@pytest.mark.parametrize("name", ["spark", "spark 8", "spark without signs", "spark of means", "ragged", "ragged 8"])
-def test_enough_masked_keys_to_read_beyond_their_rows(name: str, group: int, isas: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "group", "sizes"),
+    in_turn(
+        ["spark", "spark 8", "spark without signs", "spark of means", "ragged", "ragged 8"],
+        [1, 2, 4, 7, 8, 16],
+        [(dim, dtype) for dim in (32, 96, 128) for dtype in (BF16, FP16)],
+    ),
+)
+def test_enough_masked_keys_to_read_beyond_their_rows(
+    name: str, group: int, sizes: list[tuple[int, torch.dtype]], isas: list[str]
+) -> None:
     """Kernels that take keys with channels of their own as they lie do so far from the ends of arrays only."""
-    for dtype in (torch.bfloat16, torch.float16):
-        for dim in (32, 96, 128):
-            layer = Layer([[(KEYS[name], DENSE)]], [[[75, 0, 130]]], [0], dim, 64, group)
-            check(build(layer, dtype), isas, dtype)
+    for dim, dtype in sizes:
+        layer = Layer([[(KEYS[name], DENSE)]], [[[75, 0, 130]]], [0], dim, 64, group)
+        check(build(layer, dtype), isas, dtype)
 
 
-@pytest.mark.parametrize("group", [1, 2, 4, 5, 6, 7, 8, 16])
-@pytest.mark.parametrize("name", ["8 by 32", "6 by 64", "4 by 32", "4 by 64", "3 by 32", "kivi 6", "kivi 4"])
-def test_scales_of_any_number_of_groups(name: str, group: int, isas: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "group", "sizes"),
+    in_turn(
+        ["8 by 32", "6 by 64", "4 by 32", "4 by 64", "3 by 32", "kivi 6", "kivi 4"],
+        [1, 2, 4, 5, 6, 7, 8, 16],
+        [(32, BF16), (64, FP16), (96, BF16), (128, FP16), (160, BF16), (192, FP16)],
+    ),
+)
+def test_scales_of_any_number_of_groups(
+    name: str, group: int, sizes: list[tuple[int, torch.dtype]], isas: list[str]
+) -> None:
     """Whole groups and a half, as many as registers take together and more, and tokens that fill no vector.
 
     Against the reference, which the tests above hold to the oracle; without a tail where weights of dense values are
     rounded.
     """
-    for dim, dtype in ((32, BF16), (64, FP16), (96, BF16), (128, FP16), (160, BF16), (192, FP16)):
+    for dim, dtype in sizes:
         layer = Layer([[(KEYS[name], VALUES[name])]], [[[75, 0, 131]]], [0], dim, dim, group)
         problems = [build(each, dtype, seed=dim) for each in (layer, layer._replace(tail=0))]
         relative, absolute = TOLERANCE[dtype]
@@ -115,11 +131,19 @@ PRUNED = ["spark", "spark of few", "spark 8", "spark without signs", "spark of m
 PRUNED += ["ragged", "ragged 8"]
 
 
-@pytest.mark.parametrize("group", [1, 2, 4, 5, 6, 7, 8, 13])
-@pytest.mark.parametrize("name", [*PRUNED, "think half"])
-def test_pruned_keys_in_tiles(name: str, group: int, isas: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "group", "cases"),
+    in_turn(
+        [*PRUNED, "think half"],
+        [1, 2, 4, 5, 6, 7, 8, 13],
+        list(enumerate([(64, DENSE), (128, DENSE), (192, VALUES["8"]), (256, VALUES["3"])])),
+    ),
+)
+def test_pruned_keys_in_tiles(
+    name: str, group: int, cases: list[tuple[int, tuple[int, Format]]], isas: list[str]
+) -> None:
     """Whole tiles and not, rows far from the ends of arrays and near them, beside values of every kind."""
-    for case, (dim, values) in enumerate(((64, DENSE), (128, DENSE), (192, VALUES["8"]), (256, VALUES["3"]))):
+    for case, (dim, values) in cases:
         lengths = [[1, 301, 66], [64, 129, 0]][case % 2]
         layer = Layer([[(KEYS[name], values)]], [[lengths]], [0], dim, 64 * (case + 1), group)
         check(build(layer, BF16, case), isas, BF16)
@@ -129,12 +153,13 @@ SCALED = ["6 by 64", "4 by 32", "4 by 64", "3 by 32", "kivi 6", "kivi 4", "kivi 
 SCALED += ["rotated kivi 4", "centered kivi 2", "smoothed kivi 4"]
 
 
-@pytest.mark.parametrize("group", [6, 8, 13])
-@pytest.mark.parametrize("name", SCALED)
-def test_scaled_groups_in_tiles(name: str, group: int, isas: list[str]) -> None:
+BESIDE = [VALUES["kivi 4"], VALUES["4 by 32"], VALUES["6 by 64"], VALUES["kivi 3"], VALUES["rotated kivi 2"], DENSE]
+
+
+@pytest.mark.parametrize(("name", "group", "values"), in_turn(SCALED, [6, 8, 13], list(enumerate(BESIDE))))
+def test_scaled_groups_in_tiles(name: str, group: int, values: list[tuple[int, Format]], isas: list[str]) -> None:
     """Whole tiles and not, beside values whose scales are of groups, too, and beside others."""
-    values = [VALUES["kivi 4"], VALUES["4 by 32"], VALUES["6 by 64"], VALUES["kivi 3"], VALUES["rotated kivi 2"], DENSE]
-    for case, form in enumerate(values):
+    for case, form in values:
         dim, value_dim = 64 * (case % 4 + 1), 64 * (case % 3 + 1)
         lengths = [[1, 301, 66], [128, 135, 0], [1303, 7, 160]][case % 3]
         dtype = (BF16, FP16)[case // 3]

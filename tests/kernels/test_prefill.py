@@ -144,7 +144,8 @@ def test_tiles_serve_many_queries_in_bfloat16(isa: str) -> None:
 
 def test_heads_in_rounds(isa: str) -> None:
     """So many keys that their tiles are laid for a few heads at a time, and are all the same at each."""
-    one = random_prompt(1, 1, 70, 70_000, 128, 128, torch.bfloat16)
+    tokens = 70_000 if isa == "amx" else 7_000  # others read keys as they lie
+    one = random_prompt(1, 1, 70, tokens, 128, 128, torch.bfloat16)
     prompt = Prompt(*(each.expand(5, -1, -1) for each in one))
     found = prefill.attend(prompt, AttentionSpec(0.1))
     alone = prefill.attend(one, AttentionSpec(0.1))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 
 from support.channel_definitions import think_channels
 from support.dense_attention import DTYPES
+from support.launcher import COMMANDS, launcher
 from support.packed_slots import DIMS, WINDOW, layer_of, packed_in, selected, slots_of
 from winnow.store import Packed, Think
 
@@ -83,14 +82,7 @@ def test_think_keeps_the_channels_of_kvpress(tmp_path: Path) -> None:
     parts = ("queries", "keys", "values")
     arrays = {f"{name}-{part}": getattr(view, part).numpy() for (name, view), part in product(views.items(), parts)}
     np.savez(tmp_path / "cases.npz", cases=np.array(json.dumps(cases)), **arrays)
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PEER_THINK, str(tmp_path / "cases.npz")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=Path(__file__).parents[1],
-    )
+    run = launcher(COMMANDS).python(PEER_THINK, str(tmp_path / "cases.npz"))
     if "ModuleNotFoundError" in run.stderr or "PackageNotFoundError" in run.stderr:
         pytest.skip(f"kvpress cannot be imported: {run.stderr.strip().splitlines()[-1]}")
     assert run.returncode == 0, run.stderr

@@ -1,0 +1,33 @@
+"""Parts of products: every pair of values by default, and everything in the slow run."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import pytest
+
+from support.turns import in_turn
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third"), [(6, 6, 6), (7, 8, 6), (9, 8, 4), (11, 3, 6), (5, 2, 5), (3, 4, 1)]
+)
+def test_every_pair_occurs_and_the_rest_is_slow(first: int, second: int, third: int) -> None:
+    sizes = range(first), range(second), range(third)
+    by_default: set[tuple[int, int, int]] = set()
+    slow: set[tuple[int, int, int]] = set()
+    for parameters in in_turn(*sizes):
+        one, other, values = parameters.values
+        assert values
+        (slow if parameters.marks else by_default).update((one, other, value) for value in values)
+    assert not by_default & slow
+    assert by_default | slow == set(product(*sizes))
+    for places in combinations(range(3), 2):
+        pairs = {tuple(case[at] for at in places) for case in by_default}
+        assert pairs == set(product(*(sizes[at] for at in places)))
+    assert len(by_default) <= first * second * -(-third // second)
+
+
+def test_products_too_small_for_every_pair_are_refused() -> None:
+    with pytest.raises(AssertionError, match="would be missing"):
+        in_turn("ab", "abc", "abc")
