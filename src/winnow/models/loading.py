@@ -28,7 +28,7 @@ from winnow.models.reading import reading
 from winnow.models.rotary import embed_in_one_pass
 from winnow.models.rounding import Rounding
 from winnow.models.source import ModelSource, read_configuration
-from winnow.models.weights import bits_of, check_weights, quantize_weights
+from winnow.models.weights import bits_of, check_weights, quantize_weights, written_out
 
 
 def load_model(
@@ -57,8 +57,7 @@ def load_model(
     where = pick_device(device)
     check_weights(weights, source.config, source.name, where, device_map is not None)
     kind = pick_dtype(dtype, where, source.config, source.gguf, weights)
-    arrival = nullcontext() if weights == "auto" else rounded_on_arrival(Rounding(bits_of(weights)))
-    model, missing = _loaded(source, kind, device_map, arrival)
+    model, missing = _loaded(source, kind, device_map, weights)
     if missing:
         raise ModelError(
             f"{source.name} has no weights for {missing[0]}"
@@ -132,11 +131,11 @@ def _without_weights(config: PreTrainedConfig, kind: torch.dtype | str) -> PreTr
 
 
 def _loaded(
-    source: ModelSource, kind: torch.dtype | str, device_map: DeviceMap | None, arrival: AbstractContextManager[None]
+    source: ModelSource, kind: torch.dtype | str, device_map: DeviceMap | None, weights: str
 ) -> tuple[PreTrainedModel, list[str]]:
     """The model, and the parameters that its files do not hold.
 
-    arrival: within it weights are read that come one by one; transformers unpacks GGUF files as a whole.
+    Weights of few bits are rounded already, but for those of GGUF files, which transformers unpacks as a whole.
     """
     options: dict[str, Any] = {"dtype": kind, "output_loading_info": True}
     # For weights that fit into no memory; it goes with the model, or at once where loading fails.
@@ -158,6 +157,10 @@ def _loaded(
         model.config.name_or_path = model.name_or_path = source.name
         model.generation_config.eos_token_id = end_tokens(source.config, source.tokenizer)
     else:
+        arrival: AbstractContextManager[None] = nullcontext()
+        if weights != "auto":
+            arrival = rounded_on_arrival(Rounding(bits_of(weights)))
+            options["quantization_config"] = written_out(source.config)
         with arrival:
             model, found = reading(
                 source.name,

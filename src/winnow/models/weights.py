@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -20,6 +22,8 @@ WEIGHTS = ("auto", "int8", "int4")
 """Names: the checkpoint's own weights; 8 bits with a scale for every output; 4 bits in groups of 32."""
 _UNPACKED = ("gguf",)
 """Schemes of files, not of the models that are made of them."""
+_WRITTEN_OUT = {"mxfp4": "Mxfp4Config", "fp8": "FineGrainedFP8Config"}
+"""Schemes whose weights transformers writes out as it reads them, if settings of a class of its own ask for it."""
 
 
 def check_weights(weights: str, config: PreTrainedConfig, name: str, where: torch.device, spread: bool) -> None:
@@ -34,7 +38,7 @@ def check_weights(weights: str, config: PreTrainedConfig, name: str, where: torc
         raise ModelError(f"The weights of {name} were quantized by torchao: pip install 'winnow-kv[quantized]'.")
     if weights == "auto":
         return
-    if came:
+    if came and came not in _WRITTEN_OUT:
         raise ModelError(f"The weights of {name} are quantized already ({came}); leave --weights {weights} out.")
     if spread or where.type != "cpu":
         raise ModelError(
@@ -43,6 +47,12 @@ def check_weights(weights: str, config: PreTrainedConfig, name: str, where: torc
         )
     if weights == "int4":
         block_size()
+
+
+def written_out(config: PreTrainedConfig) -> Any:
+    """Settings by which transformers writes out a checkpoint's weights as it reads them; None for plain ones."""
+    kind = _WRITTEN_OUT.get(scheme_of(config) or "")
+    return None if kind is None else getattr(transformers, kind)(dequantize=True)
 
 
 def bits_of(weights: str) -> int:
