@@ -66,10 +66,10 @@ def test_weights_are_freed_before_the_next_ones_are_read(
     held: list[int] = []
     instead = RoundedWeights.instead_of.__func__  # type: ignore[attr-defined]
 
-    def watched(cls: type[RoundedWeights], parameter: nn.Parameter, layers: Any) -> RoundedWeights:
+    def watched(cls: type[RoundedWeights], parameter: nn.Parameter, rounded: Any) -> RoundedWeights:
         held.append(sum(each() is not None for each in read))
         read.append(weakref.ref(parameter))
-        made: RoundedWeights = instead(cls, parameter, layers)
+        made: RoundedWeights = instead(cls, parameter, rounded)
         assert made.untyped_storage().nbytes() < 16
         return made
 

@@ -19,7 +19,7 @@ from support.stand_ins import used_copies
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.kernels import native
 from winnow.kernels.linear import outruns_torch
-from winnow.models import quantize_weights, quantized, weights_of
+from winnow.models import quantize_weights, quantized, quantized_stack, weights_of
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
 from winnow.models.quantized_experts import QuantizedExperts
@@ -62,7 +62,8 @@ def test_experts_of_every_form_compute_with_the_weights_that_they_tell(
     expected = oracle(as_told(found), *given)
     room = (1e-5 if dtype == torch.float32 else 2e-2) * float(expected.abs().max()) if tokens else 0
     for compiled in {outruns_torch(), False}:
-        with patch.object(quantized, "outruns_torch", lambda compiled=compiled: compiled), torch.no_grad():
+        as_if = {"outruns_torch": lambda compiled=compiled: compiled}
+        with patch.multiple(quantized, **as_if), patch.multiple(quantized_stack, **as_if), torch.no_grad():
             outputs = found(*given)
         assert outputs.dtype == dtype
         torch.testing.assert_close(outputs.double(), expected, rtol=0, atol=room)
@@ -133,13 +134,45 @@ def test_hooks_stay() -> None:
 
 
 @torch.no_grad()
-def test_hooks_on_the_layers_of_an_expert_are_called() -> None:
-    experts, seen = quantized_as("int8", made(FORMS[1], SIZES, torch.bfloat16)), []
-    for each in chain(experts.enter, experts.leave):
-        each.register_forward_hook(lambda module, inputs, _: seen.append(len(inputs[0])))
-    with patch.object(quantized, "outruns_torch", lambda: native.library() is not None):
-        experts(*routed(7, SIZES.width, torch.bfloat16))
-    assert sum(seen) == 2 * 2 * 7  # both layers of both experts of each
+@pytest.mark.parametrize("name", ["scales", "bias"])
+def test_layers_follow_parameters_that_change(name: str) -> None:
+    """In place, by others in their place, and in another dtype; and while somebody computes one anew."""
+    experts = quantized_as("int8", made(FORMS[3], SIZES, torch.bfloat16))
+    tokens = routed(5, SIZES.width, torch.bfloat16)
+
+    def check(given: tuple[Tensor, ...] = tokens) -> None:
+        found, expected = experts(*given), oracle(as_told(experts), *given)
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=2e-2 * float(expected.abs().max()))
+
+    with patch.object(quantized_stack, "outruns_torch", lambda: native.library() is not None):
+        check()
+        experts.enter.get_parameter(name).mul_(2)
+        check()
+        setattr(experts.enter, name, nn.Parameter(experts.enter.get_parameter(name) / 4, requires_grad=False))
+        check()
+        prune.l1_unstructured(experts.enter, name, amount=0.3)
+        check()
+        prune.remove(experts.enter, name)
+        check()
+        experts.float()
+        check((tokens[0].float(), *tokens[1:]))
+
+
+@pytest.mark.parametrize("name", ["scales", "bias"])
+def test_gradients_reach_parameters_that_want_them(name: str) -> None:
+    experts = quantized_as("int4", made(FORMS[3], SIZES, torch.float32))
+    experts.enter.get_parameter(name).requires_grad_()
+    experts(*routed(5, SIZES.width, torch.float32)).square().sum().backward()
+    gradient = experts.enter.get_parameter(name).grad
+    assert gradient is not None
+    assert [bool(each.any()) for each in gradient] == [True, True, True, False, True]  # nobody chose one
+
+
+def test_there_are_as_many_layers_as_experts() -> None:
+    stack = quantized_as("int8", made(FORMS[1], SIZES, torch.bfloat16)).enter
+    assert len(list(stack)) == len(stack) == EXPERTS
+    with pytest.raises(IndexError, match="There are 5 experts"):
+        stack[EXPERTS]
 
 
 @pytest.mark.parametrize("change", ["a forward of their own", "pruned", "other devices' experts"])

@@ -67,10 +67,10 @@ class _Arrivals:
         if holds_experts(module):
             if name not in weight_names(module):
                 return None
-            return RoundedWeights.instead_of(parameter, self._rounding.layers(parameter, module.is_transposed))
+            return RoundedWeights.instead_of(parameter, self._rounding.stack(parameter, module.is_transposed))
         if name != "weight" or not is_linear(module) or module in self._staying or self._is_output(module):
             return None
-        return RoundedWeights.instead_of(parameter, [self._rounding.layer(parameter)])
+        return RoundedWeights.instead_of(parameter, self._rounding.layer(parameter))
 
     def _is_output(self, module: nn.Module) -> bool:
         return any(model.get_output_embeddings() is module for model in self._models)

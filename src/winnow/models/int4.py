@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -33,23 +33,25 @@ class Int4Linear(QuantizedLinear):
 
     packed: nn.Parameter
     compiled_few = 128
+    stored_names = ("packed", "scales")
+    """[O, I/2] uint8, as torch packs them, and [I/32, O, 2], scale and middle."""
 
-    def __init__(self, packed: Tensor, scales: Tensor, bias: Tensor | None) -> None:
-        """packed: [O, I/2] uint8, of torch's kernel; scales: [I/32, O, 2], scale and middle; bias: [O]."""
-        super().__init__(packed.shape[0], packed.shape[1] * 2, {"packed": packed, "scales": scales}, bias)
+    @staticmethod
+    def room_for(shape: Sequence[int], dtype: torch.dtype, room: Room) -> list[Tensor]:
+        *experts, outputs, inputs = shape
+        packed = room.staying((*experts, outputs, inputs // 2), torch.uint8)
+        return [packed, room.staying((*experts, inputs // GROUP, outputs, 2), dtype)]
 
-    @classmethod
+    @staticmethod
     @torch.no_grad()
-    def rounded(cls, weight: Tensor, bias: Tensor | None, room: Room) -> Self:
-        """The nearest to a weight [O, I] that `fits`: 16 levels from the least to the largest of a group.
+    def round_into(stored: Sequence[Tensor], weight: Tensor, room: Room) -> None:
+        """Weights that `fit` go to 16 levels from the least to the largest of a group.
 
         Raises ModelError where torch packs weights in an order that is not known.
         """
         block = block_size()
-        outputs, inputs = weight.shape
-        packed = room.staying((outputs, inputs // 2), torch.uint8)
-        scales = room.staying((inputs // GROUP, outputs, 2), weight.dtype)
-        for part in parts_of(outputs, inputs):
+        packed, scales = stored
+        for part in parts_of(*weight.shape):
             groups = room.passing(weight[part], torch.float32).unflatten(1, (-1, GROUP))
             least, most = groups.amin(dim=-1), groups.amax(dim=-1)  # several times as fast as both at once
             scale = ((most - least) / 15).clamp(min=torch.finfo(weight.dtype).tiny)
@@ -58,16 +60,17 @@ class Int4Linear(QuantizedLinear):
             scale, middle = scales[:, part].float().transpose(0, 1)[..., None].unbind(dim=2)
             groups.sub_(middle).div_(scale).add_(8).round_().clamp_(0, 15)
             _pack(room.passing(groups.flatten(1), torch.uint8), packed[part], block)
-        return cls(packed, scales, bias)
 
     @staticmethod
-    def fits(weight: Tensor) -> bool:
-        """True if a weight [O, I] has a shape that the kernel reads."""
-        outputs, inputs = weight.shape
-        return inputs % GROUP == 0 and outputs % OUTPUTS == 0
+    def shape_of(stored: Sequence[Tensor]) -> tuple[int, int]:
+        outputs, halves = stored[0].shape
+        return outputs, 2 * halves
 
-    def with_bias(self, bias: Tensor | None) -> Self:
-        return type(self)(self.packed, self.scales, bias)
+    @staticmethod
+    def fits(shape: Sequence[int]) -> bool:
+        """True if the kernel reads weights [..., O, I] of a shape."""
+        outputs, inputs = shape[-2:]
+        return inputs % GROUP == 0 and outputs % OUTPUTS == 0
 
     def compiled_weight(self) -> Weight:
         return Weight(self.parameter("packed"), self._parameters["bias"], self.parameter("scales"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,27 +23,29 @@ class Int8Linear(QuantizedLinear):
 
     levels: nn.Parameter
     compiled_few = 64
+    stored_names = ("levels", "scales")
+    """[O, I] int8, and [O]."""
 
-    def __init__(self, levels: Tensor, scales: Tensor, bias: Tensor | None) -> None:
-        """levels: [O, I] int8; scales: [O] in the dtype that the model computes in; bias: [O]."""
-        super().__init__(levels.shape[0], levels.shape[1], {"levels": levels, "scales": scales}, bias)
+    @staticmethod
+    def room_for(shape: Sequence[int], dtype: torch.dtype, room: Room) -> list[Tensor]:
+        return [room.staying(shape, torch.int8), room.staying(shape[:-1], dtype)]
 
-    @classmethod
+    @staticmethod
     @torch.no_grad()
-    def rounded(cls, weight: Tensor, bias: Tensor | None, room: Room) -> Self:
-        """The nearest to a weight [O, I]: those of each output go to 255 levels between ± the largest."""
-        levels = room.staying(weight.shape, torch.int8)
-        scales = room.staying(weight.shape[:1], weight.dtype)
+    def round_into(stored: Sequence[Tensor], weight: Tensor, room: Room) -> None:
+        """Weights of each output go to 255 levels between ± the largest."""
+        levels, scales = stored
         for part in parts_of(*weight.shape):
             rows = room.passing(weight[part], torch.float32)
             least, most = rows.amin(dim=1), rows.amax(dim=1)  # many times as fast as both at once
             # Levels are of the scale as it is stored, not of the one before it was rounded.
             scales[part] = (torch.maximum(-least, most) / 127).clamp(min=torch.finfo(weight.dtype).tiny)
             levels[part] = rows.div_(scales[part, None].float()).round_().clamp_(-127, 127)
-        return cls(levels, scales, bias)
 
-    def with_bias(self, bias: Tensor | None) -> Self:
-        return type(self)(self.levels, self.scales, bias)
+    @staticmethod
+    def shape_of(stored: Sequence[Tensor]) -> tuple[int, int]:
+        outputs, inputs = stored[0].shape
+        return outputs, inputs
 
     def compiled_weight(self) -> Weight:
         return Weight(self.parameter("levels"), self._parameters["bias"], self.parameter("scales"))

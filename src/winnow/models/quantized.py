@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Self
 
 import torch
@@ -26,35 +26,57 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
 
     compiled_few: int
     """Rows up to which Winnow's kernels are faster than to write the weight out."""
+    stored_names: tuple[str, ...]
+    """Parameters that the weight is written as, the scales among them.
+
+    Files of contexts know a model by its parameters in their order: that of these, then the bias.
+    """
 
     scales: nn.Parameter
     """In the dtype that the model computes in."""
     bias: nn.Parameter | None
 
-    def __init__(self, outputs: int, inputs: int, stored: Mapping[str, Tensor], bias: Tensor | None) -> None:
-        """stored: what the weight is written as, the scales among it, by name; bias: [O].
-
-        Files of contexts know a model by its parameters in their order: that of `stored`, then the bias.
-        """
+    def __init__(self, stored: Sequence[Tensor], bias: Tensor | None) -> None:
+        """stored: what the weight is written as; bias: [O]."""
         super().__init__()
-        self.out_features, self.in_features = outputs, inputs
-        for name, tensor in stored.items():
+        self.out_features, self.in_features = self.shape_of(stored)
+        for name, tensor in zip(self.stored_names, stored, strict=True):
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias.detach(), requires_grad=False))
 
     @classmethod
     def of(cls, linear: nn.Linear) -> Self:
-        """The nearest to a layer. Raises ModelError as `rounded`."""
+        """The nearest to a layer. Raises ModelError as `round_into`."""
         return cls.rounded(linear.weight.detach(), linear.bias, Room())
 
     @classmethod
-    @abstractmethod
     def rounded(cls, weight: Tensor, bias: Tensor | None, room: Room) -> Self:
-        """The nearest to a weight [O, I], with a bias [O], in the dtype that the model computes in."""
+        """The nearest to a weight [O, I], with a bias [O], in the dtype that the model computes in.
 
+        Raises ModelError as `round_into`.
+        """
+        stored = cls.room_for(weight.shape, weight.dtype, room)
+        cls.round_into(stored, weight, room)
+        return cls(stored, bias)
+
+    @staticmethod
     @abstractmethod
+    def room_for(shape: Sequence[int], dtype: torch.dtype, room: Room) -> list[Tensor]:
+        """Memory that weights [..., O, I] are written to."""
+
+    @staticmethod
+    @abstractmethod
+    def round_into(stored: Sequence[Tensor], weight: Tensor, room: Room) -> None:
+        """Writes the nearest to a weight [O, I]."""
+
+    @staticmethod
+    @abstractmethod
+    def shape_of(stored: Sequence[Tensor]) -> tuple[int, int]:
+        """Outputs and inputs of what is written."""
+
     def with_bias(self, bias: Tensor | None) -> Self:
         """The same layer with another bias [O]; the weight is the same memory."""
+        return type(self)([self.get_parameter(name).detach() for name in self.stored_names], bias)
 
     @abstractmethod
     def is_compiled(self) -> bool:

@@ -13,21 +13,22 @@ from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
 from winnow.models.large_pages import LargePages
 from winnow.models.quantized import QuantizedLinear
+from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.room import Room
 
 
 class RoundedWeights(nn.Parameter):
     """Weights that are rounded already: it has their shape in a module, and the memory of a single value."""
 
-    layers: list[QuantizedLinear]
-    """One, or that of every expert, without biases."""
+    rounded: QuantizedLinear | QuantizedStack
+    """Without biases."""
 
     @classmethod
-    def instead_of(cls, parameter: nn.Parameter, layers: Sequence[QuantizedLinear]) -> Self:
+    def instead_of(cls, parameter: nn.Parameter, rounded: QuantizedLinear | QuantizedStack) -> Self:
         """It keeps what others noted on the parameter."""
         made = cls(torch.zeros((), dtype=parameter.dtype, device="cpu").expand(parameter.shape), requires_grad=False)
         vars(made).update(vars(parameter))
-        made.layers = list(layers)
+        made.rounded = rounded
         return made
 
 
@@ -42,12 +43,22 @@ class Rounding:
     def layer(self, weight: Tensor, at_least: int = 4) -> QuantizedLinear:
         """The layer of a weight [O, I], without a bias. at_least: bits that it gets in any case, 4 or 8."""
         if isinstance(weight, RoundedWeights):
-            return weight.layers[0]
-        small = max(self._fewest, at_least) == 4 and Int4Linear.fits(weight)
-        return (Int4Linear if small else Int8Linear).rounded(weight.detach(), None, self._room)
+            assert isinstance(weight.rounded, QuantizedLinear)
+            return weight.rounded
+        return self._kind(weight.shape, at_least).rounded(weight.detach(), None, self._room)
 
-    def layers(self, weights: Tensor, transposed: bool) -> list[QuantizedLinear]:
-        """Those of experts' weights [E, O, I], or [E, I, O] where they are transposed."""
+    def stack(self, weights: Tensor, transposed: bool) -> QuantizedStack:
+        """The layers of experts' weights [E, O, I], or [E, I, O] where they are transposed, without biases."""
         if isinstance(weights, RoundedWeights):
-            return weights.layers
-        return [self.layer(weight.mT if transposed else weight) for weight in weights.detach()]
+            assert isinstance(weights.rounded, QuantizedStack)
+            return weights.rounded
+        weights = weights.detach().mT if transposed else weights.detach()
+        kind = self._kind(weights.shape, at_least=4)
+        stored = kind.room_for(weights.shape, weights.dtype, self._room)
+        for expert, weight in enumerate(weights):
+            kind.round_into([each[expert] for each in stored], weight, self._room)
+        return QuantizedStack(kind, stored, None)
+
+    def _kind(self, shape: Sequence[int], at_least: int) -> type[QuantizedLinear]:
+        small = max(self._fewest, at_least) == 4 and Int4Linear.fits(shape)
+        return Int4Linear if small else Int8Linear

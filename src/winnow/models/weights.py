@@ -14,9 +14,10 @@ from winnow.errors import ModelError
 from winnow.models.int4 import Int4Linear, block_size
 from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.quantized_experts import QuantizedExperts
+from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.replacing import hooks_of, replace_layers
 from winnow.models.roundable import STAYING, holds_experts, is_as_made, is_linear
-from winnow.models.rounding import Rounding
+from winnow.models.rounding import RoundedWeights, Rounding
 
 WEIGHTS = ("auto", "int8", "int4")
 """Names: the checkpoint's own weights; 8 bits with a scale for every output; 4 bits in groups of 32."""
@@ -84,6 +85,12 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
         return made
 
     replace_layers(model, smaller)
+    left = next((name for name, each in model.named_parameters() if isinstance(each, RoundedWeights)), None)
+    if left is not None:
+        raise ModelError(
+            f"{left} was rounded while it was read, and its layer has changed since: load the model without few bits, "
+            "and pass it to quantize_weights."
+        )
     output = model.get_output_embeddings()
     if tied and isinstance(output, Int8Linear):
         sharing = Int8Embedding(output)
@@ -118,7 +125,7 @@ def scheme_of(config: PreTrainedConfig) -> str | None:
 
 def weights_of(model: PreTrainedModel) -> str | None:
     """The scheme of a model's weights: "int8", "int4", that of a checkpoint or of a library; None for plain ones."""
-    kinds = {type(module) for module in model.modules()}
+    kinds = {module.kind if isinstance(module, QuantizedStack) else type(module) for module in model.modules()}
     if Int4Linear in kinds:
         return "int4"
     return "int8" if Int8Linear in kinds else scheme_of(model.config)

@@ -1,0 +1,114 @@
+"""Linear layers of few bits whose parameters lie behind each other: those of a mixture's experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from winnow.kernels.linear import LinearPlan, outruns_torch
+from winnow.models.planned import PlanHolder
+from winnow.models.quantized import QuantizedLinear
+from winnow.models.recorded import is_followed
+
+
+class _Made(NamedTuple):
+    """Layers and plans of a stack, which last as long as its parameters lie where they do."""
+
+    place: tuple[object, ...]
+    layers: dict[int, QuantizedLinear]
+    plans: dict[int, LinearPlan]
+
+
+class QuantizedStack(PlanHolder):
+    """As many layers of a kind as there are experts. Each is made when it is needed, over its part of the parameters.
+
+    One parameter for all is checked at every token, instead of one of each expert that is chosen.
+    """
+
+    scales: nn.Parameter
+    """In the dtype that the model computes in."""
+    bias: nn.Parameter | None
+    _plan: _Made | None = None
+
+    def __init__(self, kind: type[QuantizedLinear], stored: Sequence[Tensor], bias: Tensor | None) -> None:
+        """stored: what `kind` writes weights [E, O, I] as; bias: [E, O]."""
+        super().__init__()
+        self.kind = kind
+        for name, tensor in zip(kind.stored_names, stored, strict=True):
+            self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+        self.register_parameter("bias", None if bias is None else nn.Parameter(bias, requires_grad=False))
+
+    def with_bias(self, bias: Tensor | None) -> Self:
+        """The same layers with other biases [E, O]; the weights are the same memory."""
+        return type(self)(self.kind, [getattr(self, name).detach() for name in self.kind.stored_names], bias)
+
+    def __len__(self) -> int:
+        return len(self.scales)
+
+    def __getitem__(self, expert: int) -> QuantizedLinear:
+        """The layer of an expert. It shares memory with the stack, and gradients where parameters want them.
+
+        Raises IndexError for an expert that there is not.
+        """
+        if expert >= len(self):
+            raise IndexError(f"There are {len(self)} experts, and none with the number {expert}.")
+        made = self._made()
+        if made is None:
+            return self._layer(expert, followed=True)
+        if expert not in made.layers:
+            made.layers[expert] = self._layer(expert, followed=False)
+        return made.layers[expert]
+
+    def __iter__(self) -> Iterator[QuantizedLinear]:
+        return (self[expert] for expert in range(len(self)))
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of each layer."""
+        return self[0].out_features
+
+    def one(self, expert: int, rows: Tensor) -> Tensor:
+        """rows [R, I] of the tokens that chose an expert -> [R, O]"""
+        found: Tensor = self[expert](rows)
+        return found
+
+    def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
+        """Those of experts that multiply `most` of some rows at the most; None where kernels are not the fastest."""
+        if most > self.kind.compiled_few or not outruns_torch() or is_followed(rows) or not rows.is_cpu:
+            return None
+        made = self._made()
+        if made is None or rows.dtype is not self.scales.dtype:
+            return None
+        for expert in experts:
+            if expert not in made.plans:
+                plan = self[expert].plan_for_few(rows[:most])
+                if plan is None:
+                    return None
+                made.plans[expert] = plan
+        return [made.plans[expert] for expert in experts]
+
+    def _made(self) -> _Made | None:
+        """None while something else is computed in place of a parameter, as by pruning, or gradients want one."""
+        names = self.kind.stored_names if self.bias is None else (*self.kind.stored_names, "bias")
+        place = []
+        for name in names:
+            each = self._parameters.get(name)
+            if type(each) is not nn.Parameter or (each.requires_grad and torch.is_grad_enabled()):
+                self._plan = None
+                return None
+            place.append((each.data_ptr(), each.dtype, each.shape))
+        if self._plan is None or self._plan.place != tuple(place):
+            self._plan = _Made(tuple(place), {}, {})
+        return self._plan
+
+    def _layer(self, expert: int, followed: bool) -> QuantizedLinear:
+        stored: list[Tensor] = [getattr(self, name)[expert] for name in self.kind.stored_names]
+        bias: Tensor | None = None if self.bias is None else self.bias[expert]
+        made = self.kind([each.detach() for each in stored], bias)
+        if followed:
+            parts: dict[str, Any] = dict(zip(self.kind.stored_names, stored, strict=True))
+            made._parameters.update(parts | {"bias": bias})
+        return made
