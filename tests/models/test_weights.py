@@ -171,7 +171,7 @@ def test_weights_are_packed_as_torch_packs_them():
 @pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
 def test_one_room_is_for_weights_of_any_size(kind):
     room, plain = Room(), [linear(inputs, 64, torch.bfloat16, False, inputs) for inputs in (96, 512, 32, 192)]
-    for layer, found in [(each, kind.rounded(each.weight.detach(), None, room)) for each in plain]:
+    for layer, found in [(each, kind.rounded(each.weight.detach(), room)) for each in plain]:
         assert torch.equal(found.weight, kind.of(layer).weight)
 
 

@@ -35,7 +35,7 @@ def prefill(model: PreTrainedModel, tokens: Tensor, cache: Cache, chunk_size: in
     placed = counts_anew(model.config)
     for start in range(0, length, step):
         logits = _fed(model, tokens[:, start : start + step], cache, placed, named)
-    if length > 1:
+    if length > 1:  # steps of an answer do not ask where the model is
         give_back_after(length, model.device)
     return logits
 

@@ -47,17 +47,17 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
     @classmethod
     def of(cls, linear: nn.Linear) -> Self:
         """The nearest to a layer. Raises ModelError as `round_into`."""
-        return cls.rounded(linear.weight.detach(), linear.bias, Room())
+        return cls.rounded(linear.weight.detach(), Room()).with_bias(linear.bias)
 
     @classmethod
-    def rounded(cls, weight: Tensor, bias: Tensor | None, room: Room) -> Self:
-        """The nearest to a weight [O, I], with a bias [O], in the dtype that the model computes in.
+    def rounded(cls, weight: Tensor, room: Room) -> Self:
+        """The nearest to a weight [O, I] in the dtype that the model computes in, without a bias.
 
         Raises ModelError as `round_into`.
         """
         stored = cls.room_for(weight.shape, weight.dtype, room)
         cls.round_into(stored, weight, room)
-        return cls(stored, bias)
+        return cls(stored, None)
 
     @staticmethod
     @abstractmethod

@@ -45,7 +45,7 @@ class Rounding:
         if isinstance(weight, RoundedWeights):
             assert isinstance(weight.rounded, QuantizedLinear)
             return weight.rounded
-        return self._kind(weight.shape, at_least).rounded(weight.detach(), None, self._room)
+        return self._kind(weight.shape, at_least).rounded(weight.detach(), self._room)
 
     def stack(self, weights: Tensor, transposed: bool) -> QuantizedStack:
         """The layers of experts' weights [E, O, I], or [E, I, O] where they are transposed, without biases."""
