@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from support.families import build
+from support.sources import source_in
 from winnow.errors import ModelError
 from winnow.models import load_model, quantize_weights
 from winnow.models.arrival import rounded_on_arrival
 from winnow.models.int8 import Int8Linear
 from winnow.models.rounding import RoundedWeights, Rounding
-from winnow.models.source import ModelSource, read_configuration
+from winnow.models.source import ModelSource
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 VARIABLE = "HF_DEACTIVATE_ASYNC_LOAD"
@@ -28,8 +29,7 @@ VARIABLE = "HF_DEACTIVATE_ASYNC_LOAD"
 def stored(model: PreTrainedModel, folder: Path) -> ModelSource:
     """The model in files."""
     model.save_pretrained(folder)
-    unused: Any = None
-    return ModelSource(str(folder), read_configuration(str(folder)), unused)
+    return source_in(folder)
 
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
@@ -106,9 +106,8 @@ def test_nothing_stays_changed_outside(before: str | None, tmp_path: Path, monke
 def test_missing_weights_are_told_as_ever(tmp_path: Path) -> None:
     model = build("llama")
     model.save_pretrained(tmp_path, state_dict={k: v for k, v in model.state_dict().items() if "q_proj" not in k})
-    unused: Any = None
     with pytest.raises(ModelError, match=r"no weights for .*q_proj"):
-        load_model(ModelSource(str(tmp_path), read_configuration(str(tmp_path)), unused), "cpu", weights="int8")
+        load_model(source_in(tmp_path), "cpu", weights="int8")
 
 
 def arrive(layer: nn.Linear) -> None:

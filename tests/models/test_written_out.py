@@ -12,19 +12,14 @@ from torch import Tensor
 
 from support.families import prompt
 from support.quantized_checkpoints import write_fp8, write_mxfp4
+from support.sources import source_in
 from winnow.models import load_model, weights_of
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.quantized_experts import QuantizedExperts
-from winnow.models.source import ModelSource, read_configuration
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 BITS = {"int8": 1 / 254, "int4": 1 / 30}
 """Half a step between two levels, in the distance from the least to the largest weight that share a scale."""
-
-
-def source_of(folder: Path) -> ModelSource:
-    unused: Any = None
-    return ModelSource(str(folder), read_configuration(str(folder)), unused)
 
 
 def weight_of(model: Any, name: str) -> Tensor:
@@ -44,7 +39,7 @@ def test_weights_are_those_of_the_file_within_half_a_step(
     write: Callable[[Path], dict[str, Tensor]], weights: str, tmp_path: Path
 ) -> None:
     meant = write(tmp_path)
-    model = load_model(source_of(tmp_path), "cpu", weights=weights)
+    model = load_model(source_in(tmp_path), "cpu", weights=weights)
     assert weights_of(model) == weights
     assert any(isinstance(each, QuantizedLinear) for each in model.modules())
     for name, expected in meant.items():
@@ -59,7 +54,7 @@ def test_weights_are_those_of_the_file_within_half_a_step(
 @pytest.mark.parametrize("write", [write_mxfp4, write_fp8])
 def test_they_are_written_out_without_the_option(write: Callable[[Path], dict[str, Tensor]], tmp_path: Path) -> None:
     meant = write(tmp_path)
-    model = load_model(source_of(tmp_path), "cpu", "bfloat16")
+    model = load_model(source_in(tmp_path), "cpu", "bfloat16")
     assert weights_of(model) is None
     for name, expected in meant.items():
         torch.testing.assert_close(weight_of(model, name).double(), expected, rtol=2**-7, atol=0)
