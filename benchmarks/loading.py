@@ -1,10 +1,11 @@
 """Memory and time of loading a checkpoint: plain, and in few bits, rounded as it is read or when it is there.
 
-    python benchmarks/loading.py        # eight minutes, 5 GB of disk; writes docs/results/loading-VENDOR.*
+    python benchmarks/loading.py [FILE.gguf]    # ten minutes, 5 GB of disk; writes docs/results/loading-VENDOR.*
 
 Two models with random weights in published shapes, of a few layers: a mixture, whose experts transformers puts into one
 tensor, and a dense model in float32 files. Every load has a process of its own. Memory is what the process alone holds:
-pages of the checkpoint's files, which the system takes back when it needs them, do not count.
+pages of the checkpoint's files, which the system takes back when it needs them, do not count. A GGUF file is a third
+model; what transformers does with one is to unpack it as a whole.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import transformers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedModel, Qwen3MoeConfig
 
 from reporting import RESULTS, machine, markdown_table, measured_apart, of_this_processor, write_results
-from winnow.models import load_model, quantize_weights
+from winnow.models import gguf_loading, load_model, open_model, quantize_weights
+from winnow.models.gguf import is_gguf, stem
 from winnow.models.source import ModelSource, read_configuration
 
 STATUS = Path("/proc/self/status")
@@ -61,7 +64,11 @@ SHAPES: dict[str, tuple[PreTrainedConfig, torch.dtype]] = {
 
 def whole(source: ModelSource, weights: str) -> PreTrainedModel:
     """The model as transformers reads it, and then rounded."""
-    model: Any = AutoModelForCausalLM.from_pretrained(source.name, dtype=torch.bfloat16)
+    if source.gguf:
+        with patch.object(gguf_loading, "parameters_in", lambda *_: None):
+            model: Any = load_model(source, "cpu", "bfloat16")
+    else:
+        model = AutoModelForCausalLM.from_pretrained(source.name, dtype=torch.bfloat16)
     if weights != "auto":
         quantize_weights(model, weights)
     return model
@@ -75,6 +82,8 @@ LOADS: dict[str, Callable[[ModelSource], PreTrainedModel]] = {
     "int4, when all is read": lambda source: whole(source, "int4"),
     "`--weights int4`": lambda source: load_model(source, "cpu", weights="int4"),
 }
+OF_FILES = LOADS | {"`--weights gguf`": lambda source: load_model(source, "cpu", weights="gguf")}
+"""Those of GGUF files."""
 
 
 def own_memory() -> int:
@@ -102,13 +111,13 @@ class Watch:
 
 
 def child(load: str, folder: str) -> None:
-    """Loads once, and prints what it took."""
+    """Loads a model of a folder or file once, and prints what it took."""
     transformers.logging.disable_progress_bar()
     unused: Any = None
-    source = ModelSource(folder, read_configuration(folder), unused)
+    source = open_model(folder) if is_gguf(folder) else ModelSource(folder, read_configuration(folder), unused)
     before, begin = own_memory(), time.perf_counter()
     with Watch() as watch:
-        model = LOADS[load](source)
+        model = OF_FILES[load](source)
     seconds = time.perf_counter() - begin
     held = sum(each.nbytes for each in model.parameters())
     print(json.dumps([watch.most - before, own_memory() - before, held, seconds]))
@@ -126,31 +135,48 @@ def write_model(config: PreTrainedConfig, dtype: torch.dtype, folder: str) -> in
     return sum(each.nbytes for each in model.parameters())
 
 
+def measured(folder: str, loads: Iterable[str]) -> dict[str, Any]:
+    """Each load of a folder or file, in a process of its own: bytes at most, afterwards, of parameters; seconds."""
+    return {load: measured_apart(["--child", load, folder]) for load in loads}
+
+
+def table(title: str, size: int, found: dict[str, Any]) -> str:
+    """A section of the page. size: bytes of the checkpoint."""
+    rows = [
+        [load, f"{most / 1e6:,.0f} MB", f"{after / 1e6:,.0f} MB", f"{held / 1e6:,.0f} MB", f"{seconds:.0f} s"]
+        for load, (most, after, held, seconds) in found.items()
+    ]
+    head = ["loaded as", "memory at most", "afterwards", "of it parameters", "time"]
+    return f"\n## {title}\n\nThe checkpoint has {size / 1e6:,.0f} MB.\n\n{markdown_table(head, rows)}\n"
+
+
 def main() -> None:
     """Writes the models, loads them, prints and writes the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="?", help="a GGUF file")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(*options.child)
         return
-    text = f"# Loading\n\n`python benchmarks/loading.py`. {machine()} Memory is the process's own, over that before.\n"
-    records = []
+    command = f"python benchmarks/loading.py{' FILE.gguf' if options.file else ''}"
+    text = f"# Loading\n\n`{command}`. {machine()} Memory is the process's own, over that before.\n"
+    all_found: dict[str, dict[str, Any]] = {}
     for shape, (config, dtype) in SHAPES.items():
         with tempfile.TemporaryDirectory(prefix="winnow-") as folder:
             size = write_model(config, dtype, folder)
-            found = {load: measured_apart(["--child", load, folder]) for load in LOADS}
-        rows = [
-            [load, f"{most / 1e6:,.0f} MB", f"{after / 1e6:,.0f} MB", f"{held / 1e6:,.0f} MB", f"{seconds:.0f} s"]
-            for load, (most, after, held, seconds) in found.items()
-        ]
-        head = ["loaded as", "memory at most", "afterwards", "of it parameters", "time"]
-        text += f"\n## {shape}\n\nThe checkpoint has {size / 1e6:,.0f} MB.\n\n{markdown_table(head, rows)}\n"
-        records += [
-            {"shape": shape, "load": load, "most": most, "after": after, "parameters": held, "seconds": seconds}
-            for load, (most, after, held, seconds) in found.items()
-        ]
+            all_found[shape] = measured(folder, LOADS)
+        text += table(shape, size, all_found[shape])
+    if options.file:
+        title = f"The GGUF file {stem(options.file)}"
+        all_found[title] = measured(options.file, OF_FILES)
+        text += table(title, Path(options.file).stat().st_size, all_found[title])
+    records = [
+        {"shape": shape, "load": load, "most": most, "after": after, "parameters": held, "seconds": seconds}
+        for shape, found in all_found.items()
+        for load, (most, after, held, seconds) in found.items()
+    ]
     print(text)
     write_results(options.out, of_this_processor("loading"), text, records)
 

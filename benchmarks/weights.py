@@ -66,6 +66,8 @@ def variants(source: ModelSource, skipped: list[str]) -> list[Variant]:
         "`--weights int8`": lambda: load_model(source, "cpu", weights="int8"),
         "`--weights int4`": small,
     }
+    if source.gguf:
+        kinds["`--weights gguf`"] = lambda: load_model(source, "cpu", weights="gguf")
     for what, function in OWN_PARTS.items():
         kinds[f"`--weights int4`, with the model's own {what}"] = partial(_without, loading, function, small)
     if outruns_torch():

@@ -179,7 +179,7 @@ def test_an_unknown_order_of_packed_weights_is_refused(monkeypatch):
     monkeypatch.setattr(int4, "_BLOCKS", ())
     int4.block_size.cache_clear()
     with pytest.raises(ModelError, match="use int8"):
-        check_weights("int4", open_model(MODEL_PATH).config, "m", CPU, spread=False)
+        check_weights("int4", open_model(MODEL_PATH), CPU, spread=False)
     int4.block_size.cache_clear()
 
 
@@ -339,7 +339,7 @@ def test_what_cannot_be_is_told_before_weights_are_read(monkeypatch):
     with pytest.raises(ModelError, match="works on a single CPU"):
         load_model(source, device_map="auto", weights="int8")
     with pytest.raises(ModelError, match="works on a single CPU; use --device cpu"):
-        check_weights("int8", source.config, "m", torch.device("cuda"), spread=False)
+        check_weights("int8", source, torch.device("cuda"), spread=False)
     source.config.quantization_config = {"quant_method": "gptq"}
     with pytest.raises(ModelError, match=r"quantized already \(gptq\); leave --weights int8 out"):
         load_model(source, "cpu", weights="int8")

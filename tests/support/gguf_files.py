@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,16 @@ def tiny_model() -> PreTrainedModel:
     return sharpen(Qwen2ForCausalLM(config))
 
 
-def write_gguf(path: Path, model: PreTrainedModel, quantized: bool = True, **facts: Any) -> Path:
-    """A file with a model, its matrices in blocks of 8 bits; `model` then has the weights that the file holds.
+def in_eight_bits(name: str) -> str:
+    """The kind of blocks of every matrix, if the file has no others."""
+    return "Q8_0"
 
-    facts: "architecture", "eos" (a token of the file) and "template" where they are not as usual.
+
+def write_gguf(path: Path, model: PreTrainedModel, kind: Callable[[str], str] = in_eight_bits, **facts: Any) -> Path:
+    """A file with a model, its matrices in blocks; `model` then has the weights that the file holds.
+
+    kind: of a matrix's blocks, by its name in the file. facts: "architecture", "eos" (a token of the file) and
+    "template" where they are not as usual.
     """
     import gguf
 
@@ -78,15 +85,58 @@ def write_gguf(path: Path, model: PreTrainedModel, quantized: bool = True, **fac
     if template := facts.get("template", TEMPLATE):
         writer.add_chat_template(template)
     for name, parameter in model.named_parameters():
-        kind = gguf.GGMLQuantizationType.Q8_0 if quantized and parameter.dim() == 2 else gguf.GGMLQuantizationType.F32
-        blocks = gguf.quants.quantize(parameter.detach().numpy(), kind)
-        writer.add_tensor(_gguf_name(name), blocks, raw_dtype=kind)
-        parameter.data.copy_(torch.from_numpy(np.array(gguf.quants.dequantize(blocks, kind))))
+        told = _gguf_name(name)
+        numbers = parameter.detach().numpy()
+        parameter.data.copy_(torch.from_numpy(_add(writer, told, numbers, kind(told) if numbers.ndim > 1 else "F32")))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_weights(path: Path, model: PreTrainedModel, architecture: str, kind: Callable[[str], str]) -> Path:
+    """A file with nothing but random weights of a model's shapes, under the names of an architecture."""
+    import gguf
+    from transformers import modeling_gguf_pytorch_utils as unpacking
+
+    writer = gguf.GGUFWriter(path, architecture)
+    config = model.config
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_vocab_size(config.vocab_size)
+    processor = unpacking.TENSOR_PROCESSORS.get(architecture, unpacking.TensorProcessor)(config=config.to_dict())
+    names = unpacking.get_gguf_hf_weights_map(model, processor)
+    shapes = {name: tuple(each.shape) for name, each in model.state_dict().items()}
+    chance = np.random.default_rng(0)
+    for told, name in names.items():
+        if name not in shapes:
+            continue
+        shape, numbered = shapes[name], told
+        if "ffn_gate_inp_shexp" in told:  # one row, which files have as a vector
+            shape = shape[1:]
+        if "_exps" in told:  # of experts, whose first two matrices are one in the model
+            experts, outputs, inputs = shape
+            shape = (experts, outputs if "down" in told else outputs // 2, inputs)
+            numbered = told if told.endswith(".weight") else f"{told}.weight"
+        numbers = chance.standard_normal(shape, np.float32)
+        _add(writer, numbered, numbers, kind(told) if len(shape) > 1 else "F32")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add(writer: Any, name: str, numbers: np.ndarray, kind: str) -> np.ndarray:
+    """Adds a tensor in blocks of a kind to a file, and returns what they stand for."""
+    import gguf
+
+    blocks = gguf.GGMLQuantizationType[kind]
+    packed = gguf.quants.quantize(numbers, blocks)
+    writer.add_tensor(name, packed, raw_dtype=blocks)
+    return np.array(gguf.quants.dequantize(packed, blocks))
 
 
 def _gguf_name(name: str) -> str:

@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn.modules import module as modules
 from transformers import PreTrainedModel
 
-from winnow.models.mixture import weight_names
-from winnow.models.roundable import STAYING, holds_experts, is_linear
+from winnow.models.roundable import STAYING, holds_experts, may_be_rounded
 from winnow.models.rounding import RoundedWeights, Rounding
 
 _READ_AHEAD_OFF = "HF_DEACTIVATE_ASYNC_LOAD"
@@ -25,10 +24,7 @@ _READ = "_is_hf_initialized"
 
 @contextmanager
 def rounded_on_arrival(rounding: Rounding) -> Iterator[None]:
-    """Within it, weights that transformers reads give way to `RoundedWeights` one by one.
-
-    Those are the weights that `quantize_weights` makes smaller, but for the output layer's.
-    """
+    """Within it, the weights that `quantize_weights` makes smaller give way to `RoundedWeights` one by one."""
     arrivals = _Arrivals(rounding)
     handles = [
         modules.register_module_module_registration_hook(arrivals.note),
@@ -64,16 +60,21 @@ class _Arrivals:
         """Called for a parameter that a module gets; returns `RoundedWeights` for its place, or None to leave it."""
         if get_ident() != self._thread or type(parameter) is not nn.Parameter or not hasattr(parameter, _READ):
             return None
-        if holds_experts(module):
-            if name not in weight_names(module):
-                return None
-            return RoundedWeights.instead_of(parameter, self._rounding.stack(parameter, module.is_transposed))
-        if name != "weight" or not is_linear(module) or module in self._staying or self._is_output(module):
+        if not may_be_rounded(module, name) or module in self._staying:
             return None
-        return RoundedWeights.instead_of(parameter, self._rounding.layer(parameter))
+        if holds_experts(module):
+            return RoundedWeights.instead_of(parameter, self._rounding.stack(parameter, module.is_transposed))
+        output = self._is_output(module)
+        if output and self._embeds(parameter):
+            return None  # the embedding's own, which both get another for when the model is complete
+        bits = 8 if output else 4
+        return RoundedWeights.instead_of(parameter, self._rounding.layer(parameter, at_least=bits))
 
     def _is_output(self, module: nn.Module) -> bool:
         return any(model.get_output_embeddings() is module for model in self._models)
+
+    def _embeds(self, parameter: nn.Parameter) -> bool:
+        return any(getattr(model.get_input_embeddings(), "weight", None) is parameter for model in self._models)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from winnow.errors import ModelError
 from winnow.kernels import native
 from winnow.kernels.linear import Weight, outputs_together
 from winnow.kernels.native_args import LINEAR_OUTPUTS
-from winnow.models.parts import parts_of
+from winnow.models.levels import Levels
+from winnow.models.parts import PASSING, parts_of
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.room import Room
 
@@ -51,15 +52,27 @@ class Int4Linear(QuantizedLinear):
         """
         block = block_size()
         packed, scales = stored
-        for part in parts_of(*weight.shape):
+        for part in parts_of(*weight.shape, most=PASSING):
             groups = room.passing(weight[part], torch.float32).unflatten(1, (-1, GROUP))
             least, most = groups.amin(dim=-1), groups.amax(dim=-1)  # several times as fast as both at once
             scale = ((most - least) / 15).clamp(min=torch.finfo(weight.dtype).tiny)
-            scales[:, part] = torch.stack([scale, least + 8 * scale], dim=-1).transpose(0, 1).to(weight.dtype)
+            _write_scales(scale, least + 8 * scale, scales[:, part])
             # Levels are of scale and middle as they are stored, not of those before they were rounded.
             scale, middle = scales[:, part].float().transpose(0, 1)[..., None].unbind(dim=2)
             groups.sub_(middle).div_(scale).add_(8).round_().clamp_(0, 15)
             _pack(room.passing(groups.flatten(1), torch.uint8), packed[part], block)
+
+    @staticmethod
+    @torch.no_grad()
+    def write_levels(stored: Sequence[Tensor], part: slice, levels: Levels) -> None:
+        """Writes the weights of some outputs, which are at 16 levels already, a step for every 32. Levels are changed.
+
+        Raises ModelError as `round_into`.
+        """
+        packed, scales = stored
+        offsets = (8 - levels.middle) * levels.steps
+        _write_scales(levels.steps, offsets if levels.offsets is None else offsets + levels.offsets, scales[:, part])
+        _pack(levels.levels, packed[part], block_size())
 
     @staticmethod
     def shape_of(stored: Sequence[Tensor]) -> tuple[int, int]:
@@ -114,6 +127,11 @@ def _unpacked(packed: Tensor, block: int) -> Tensor:
     torch.bitwise_and(words, _LOW, out=halves[:, :, 0])
     torch.bitwise_and(words >> 4, _LOW, out=halves[:, :, 1])
     return halves.view(torch.int8).view(inputs, outputs)
+
+
+def _write_scales(scale: Tensor, middle: Tensor, scales: Tensor) -> None:
+    """scale and middle of groups [O, I/32] -> [I/32, O, 2]"""
+    scales.copy_(torch.stack([scale, middle], dim=-1).transpose(0, 1))
 
 
 def _pack(levels: Tensor, packed: Tensor, block: int) -> None:

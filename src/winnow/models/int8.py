@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels.linear import Weight
-from winnow.models.parts import parts_of
+from winnow.models.parts import PASSING, parts_of
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.room import Room
 
@@ -35,7 +35,7 @@ class Int8Linear(QuantizedLinear):
     def round_into(stored: Sequence[Tensor], weight: Tensor, room: Room) -> None:
         """Weights of each output go to 255 levels between ± the largest."""
         levels, scales = stored
-        for part in parts_of(*weight.shape):
+        for part in parts_of(*weight.shape, most=PASSING):
             rows = room.passing(weight[part], torch.float32)
             least, most = rows.amin(dim=1), rows.amax(dim=1)  # many times as fast as both at once
             # Levels are of the scale as it is stored, not of the one before it was rounded.

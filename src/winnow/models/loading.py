@@ -21,6 +21,8 @@ from winnow.models.experts import read_experts_directly
 from winnow.models.few_rows import read_weights_directly
 from winnow.models.gated import gate_in_one_pass
 from winnow.models.gguf import end_tokens, follow_settings, read_gguf
+from winnow.models.gguf_loading import read_row_by_row
+from winnow.models.gguf_rounding import LevelsKept
 from winnow.models.kinds import loader_of
 from winnow.models.mlps import feed_in_pieces
 from winnow.models.norms import normalize_in_one_pass
@@ -44,7 +46,8 @@ def load_model(
     own; float32 instead of float16 on the CPU; of a GGUF file bfloat16, or float32 on a CPU without instructions for
     it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers over all.
     weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU, where
-    "auto" is bfloat16; weights are then rounded one by one as they are read, those of a GGUF file when all are.
+    "auto" is bfloat16; or "gguf" for 4 bits where a GGUF file has 4, and 8 where it has more. Weights are read and
+    rounded one by one; those that a GGUF file has at 16 levels are not rounded to 4 bits again.
 
     On a CPU plain ones and experts are read without a copy for few rows (`read_weights_directly`,
     `read_experts_directly`), norms and rotary embeddings take one pass (`normalize_in_one_pass`, `embed_in_one_pass`),
@@ -55,7 +58,7 @@ def load_model(
     """
     check_device_map(device_map, device)
     where = pick_device(device)
-    check_weights(weights, source.config, source.name, where, device_map is not None)
+    check_weights(weights, source, where, device_map is not None)
     kind = pick_dtype(dtype, where, source.config, source.gguf, weights)
     model, missing = _loaded(source, kind, device_map, weights)
     if missing:
@@ -100,7 +103,7 @@ def open_skeleton(
         ModelError: the architecture needs another package, there is no such device, or it has no kernel for `weights`.
     """
     where = pick_device(device)
-    check_weights(weights, source.config, source.name, where, spread=False)
+    check_weights(weights, source, where, spread=False)
     kind = pick_dtype(dtype, where, source.config, source.gguf, weights)
     return reading(source.name, "architecture", lambda: _without_weights(source.config, kind))
 
@@ -133,10 +136,7 @@ def _without_weights(config: PreTrainedConfig, kind: torch.dtype | str) -> PreTr
 def _loaded(
     source: ModelSource, kind: torch.dtype | str, device_map: DeviceMap | None, weights: str
 ) -> tuple[PreTrainedModel, list[str]]:
-    """The model, and the parameters that its files do not hold.
-
-    Weights of few bits are rounded already, but for those of GGUF files, which transformers unpacks as a whole.
-    """
+    """The model, its weights of few bits rounded already, and the parameters that its files do not hold."""
     options: dict[str, Any] = {"dtype": kind, "output_loading_info": True}
     # For weights that fit into no memory; it goes with the model, or at once where loading fails.
     folder = (
@@ -144,29 +144,47 @@ def _loaded(
     )
     if folder is not None:
         options |= {"device_map": device_map, "offload_folder": folder.name}
-    loader = loader_of(source.config)
-    if source.gguf:
-        follow_settings()
-        # With the configuration: reading it again takes seconds.
-        options["config"] = source.config
-        # Else some versions leave weights in the file's blocks where they have kernels for them, which nothing of
-        # Winnow's reads, and give advice for that case; earlier ones know no other way than to unpack.
-        if (settings := getattr(transformers, "GgufConfig", None)) is not None:
-            options["quantization_config"] = settings(dequantize=True)
-        model, found = read_gguf(source.name, "weights", lambda file: loader.from_pretrained(**file, **options))
-        model.config.name_or_path = model.name_or_path = source.name
-        model.generation_config.eos_token_id = end_tokens(source.config, source.tokenizer)
-    else:
-        arrival: AbstractContextManager[None] = nullcontext()
-        if weights != "auto":
-            arrival = rounded_on_arrival(Rounding(bits_of(weights)))
-            options["quantization_config"] = written_out(source.config)
-        with arrival:
-            model, found = reading(
-                source.name,
-                "weights",
-                lambda: loader.from_pretrained(source.name, trust_remote_code=False, **options),
-            )
+    arrival: AbstractContextManager[None] = nullcontext()
+    rounding = Rounding(bits_of(weights))
+    if weights != "auto":
+        arrival = rounded_on_arrival(rounding)
+    with arrival:
+        if source.gguf:
+            model, found = _from_gguf(source, options, weights, rounding)
+        else:
+            model, found = _from_checkpoint(source, options, weights)
     if folder is not None:
         weakref.finalize(model, folder.cleanup)
     return model, sorted(found["missing_keys"])
+
+
+def _from_checkpoint(source: ModelSource, options: dict[str, Any], weights: str) -> tuple[PreTrainedModel, Any]:
+    if weights != "auto":
+        options = options | {"quantization_config": written_out(source.config)}
+    loader = loader_of(source.config)
+    return reading(
+        source.name, "weights", lambda: loader.from_pretrained(source.name, trust_remote_code=False, **options)
+    )
+
+
+def _from_gguf(
+    source: ModelSource, options: dict[str, Any], weights: str, rounding: Rounding
+) -> tuple[PreTrainedModel, Any]:
+    kept = LevelsKept(rounding) if weights in ("int4", "gguf") else None
+    follow_settings()
+    # With the configuration: reading it again takes seconds.
+    options = options | {"config": source.config}
+    # Else some versions leave weights in the file's blocks where they have kernels for them, which nothing of
+    # Winnow's reads, and give advice for that case; earlier ones know no other way than to unpack.
+    if (settings := getattr(transformers, "GgufConfig", None)) is not None:
+        options["quantization_config"] = settings(dequantize=True)
+    loader = loader_of(source.config)
+    with read_row_by_row(kept):
+        model, found = read_gguf(source.name, "weights", lambda file: loader.from_pretrained(**file, **options))
+    if kept is not None:
+        kept.check(model)
+        if weights == "gguf":
+            kept.check_bits(source.name)
+    model.config.name_or_path = model.name_or_path = source.name
+    model.generation_config.eos_token_id = end_tokens(source.config, source.tokenizer)
+    return model, found

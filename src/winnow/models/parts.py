@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-_PART = 1 << 22
-"""Weights of a part: 8 MB in bfloat16."""
+MULTIPLIED = 1 << 22
+"""Weights of a part that rows are multiplied by: 8 MB in bfloat16."""
+PASSING = 1 << 18
+"""Weights of a part that one thing after another is done to: 1 MB in float32, so that they stay in a cache."""
 _ALIGNED = 64
 """Outputs of which a part is a multiple, so that no block of packed weights is cut."""
 
 
-def parts_of(outputs: int, inputs: int) -> Iterator[slice]:
-    """Parts of the outputs of a weight [O, I]."""
-    size = max(1, _PART // (inputs * _ALIGNED)) * _ALIGNED
+def parts_of(outputs: int, inputs: int, most: int = MULTIPLIED) -> Iterator[slice]:
+    """Parts of the outputs of a weight [O, I]. most: weights of a part, but for the smallest part that there is."""
+    size = max(1, most // (inputs * _ALIGNED)) * _ALIGNED
     for start in range(0, outputs, size):
         yield slice(start, min(start + size, outputs))

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 from torch import nn
 
 from winnow.models.direct import DirectLinear
-from winnow.models.mixture import keeps_experts_in_one
+from winnow.models.mixture import keeps_experts_in_one, weight_names
 
 STAYING = ("kv_b_proj", "gate", "router")
 """Names of layers that stay: what latents are expanded with, which is read head by head; what chooses among experts."""
@@ -26,3 +26,8 @@ def is_as_made(layer: nn.Module) -> bool:
 def holds_experts(layer: nn.Module) -> TypeGuard[Any]:
     """True for a module of a mixture's experts that computes with them as its class does, and has all of them."""
     return keeps_experts_in_one(layer) and "forward" not in vars(layer) and not layer._is_expert_parallel
+
+
+def may_be_rounded(layer: nn.Module, parameter: str) -> bool:
+    """True for the weight of a linear layer, by its name there, and for those of a mixture's experts."""
+    return parameter in weight_names(layer) if holds_experts(layer) else parameter == "weight" and is_linear(layer)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from winnow.kernels.linear import outruns_torch
+from winnow.models.gguf_rows import FileRows
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
 from winnow.models.large_pages import LargePages
+from winnow.models.parts import parts_of
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.room import Room
@@ -58,6 +61,20 @@ class Rounding:
         for expert, weight in enumerate(weights):
             kind.round_into([each[expert] for each in stored], weight, self._room)
         return QuantizedStack(kind, stored, None)
+
+    def from_levels(self, rows: FileRows) -> QuantizedLinear | QuantizedStack:
+        """The layer of weights [O, I] that `have_sixteen_levels`, or the layers of experts' [E, O, I], as they are.
+
+        They have 4 bits, and no biases. Raises ModelError where torch packs them in an order that is not known.
+        """
+        *experts, outputs, inputs = rows.shape
+        stored = Int4Linear.room_for(rows.shape, rows.dtype, self._room)
+        for expert in range(prod(experts)):
+            one = [each[expert] for each in stored] if experts else stored
+            for part in parts_of(outputs, inputs):
+                among_all = slice(expert * outputs + part.start, expert * outputs + part.stop)
+                Int4Linear.write_levels(one, part, rows.levels(among_all))
+        return QuantizedStack(Int4Linear, stored, None) if experts else Int4Linear(stored, None)
 
     def _kind(self, shape: Sequence[int], at_least: int) -> type[QuantizedLinear]:
         small = max(self._fewest, at_least) == 4 and Int4Linear.fits(shape)

@@ -18,35 +18,39 @@ from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.replacing import hooks_of, replace_layers
 from winnow.models.roundable import STAYING, holds_experts, is_as_made, is_linear
 from winnow.models.rounding import RoundedWeights, Rounding
+from winnow.models.source import ModelSource
 
-WEIGHTS = ("auto", "int8", "int4")
-"""Names: the checkpoint's own weights; 8 bits with a scale for every output; 4 bits in groups of 32."""
+WEIGHTS = ("auto", "int8", "int4", "gguf")
+"""Names: the checkpoint's own weights; 8 bits, with a scale for every output; 4 bits, in groups of 32; 4 where a GGUF
+file has 4, and 8 where it has more."""
 _UNPACKED = ("gguf",)
 """Schemes of files, not of the models that are made of them."""
 _WRITTEN_OUT = {"mxfp4": "Mxfp4Config", "fp8": "FineGrainedFP8Config"}
 """Schemes whose weights transformers writes out as it reads them, if settings of a class of its own ask for it."""
 
 
-def check_weights(weights: str, config: PreTrainedConfig, name: str, where: torch.device, spread: bool) -> None:
+def check_weights(weights: str, source: ModelSource, where: torch.device, spread: bool) -> None:
     """Raises ModelError for an unknown name, where a device has no kernel, and for what is quantized already.
 
-    name: the model's; where: its device; spread: True if it is to lie on several.
+    where: the model's device; spread: True if it is to lie on several.
     """
     if weights not in WEIGHTS:
         raise ModelError(f"There are no weights {weights!r}; use {', '.join(WEIGHTS)}.")
-    came = scheme_of(config)
+    came = scheme_of(source.config)
     if came == "torchao" and find_spec("torchao") is None:
-        raise ModelError(f"The weights of {name} were quantized by torchao: pip install 'winnow-kv[quantized]'.")
+        raise ModelError(f"The weights of {source.name} were quantized by torchao: pip install 'winnow-kv[quantized]'.")
     if weights == "auto":
         return
+    if weights == "gguf" and not source.gguf:
+        raise ModelError(f"--weights gguf is for GGUF files, and {source.name} is none; use int8 or int4.")
     if came and came not in _WRITTEN_OUT:
-        raise ModelError(f"The weights of {name} are quantized already ({came}); leave --weights {weights} out.")
+        raise ModelError(f"The weights of {source.name} are quantized already ({came}); leave --weights {weights} out.")
     if spread or where.type != "cpu":
         raise ModelError(
             f"--weights {weights} works on a single CPU; use --device cpu, or load the model in transformers with a "
             "quantization_config for your device and pass it to winnow."
         )
-    if weights == "int4":
+    if weights != "int8":
         block_size()
 
 
@@ -57,7 +61,7 @@ def written_out(config: PreTrainedConfig) -> Any:
 
 
 def bits_of(weights: str) -> int:
-    """The fewest bits that layers get: of "int8" or "int4"."""
+    """The fewest bits that weights are rounded to. Those that a GGUF file has in 4 are not rounded to keep them."""
     return 4 if weights == "int4" else 8
 
 
@@ -66,7 +70,8 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
 
     weights: "int8" or "int4"; layers of a shape that 4 bits do not fit get 8. Experts that transformers keeps in one
     tensor become linear layers. Embeddings stay, but for one that shares the output layer's weight; so does what is no
-    linear layer, and what has a forward of its own. Raises ModelError for adapters that are not merged, for weights
+    linear layer, and what has a forward of its own. "gguf" is of use for `load_model` alone, which reads the file, and
+    else the same as "int8". Raises ModelError for adapters that are not merged, for weights
     that are offloaded, and where torch's kernel for 4 bits is not known on this processor.
     """
     _check_layers(model)
@@ -124,8 +129,15 @@ def scheme_of(config: PreTrainedConfig) -> str | None:
 
 
 def weights_of(model: PreTrainedModel) -> str | None:
-    """The scheme of a model's weights: "int8", "int4", that of a checkpoint or of a library; None for plain ones."""
-    kinds = {module.kind if isinstance(module, QuantizedStack) else type(module) for module in model.modules()}
+    """The scheme of a model's weights: "int8", "int4" or "gguf", that of a checkpoint or of a library; None for plain.
+
+    "gguf" has 8 bits where "int4" would have 4; a file that has no such weights gives the same as one of the others.
+    """
+    head, kinds, larger = model.get_output_embeddings(), set(), False
+    for module in model.modules():
+        kind = module.kind if isinstance(module, QuantizedStack) else type(module)
+        kinds.add(kind)
+        larger = larger or (kind is Int8Linear and module is not head and Int4Linear.fits(module.levels.shape))
     if Int4Linear in kinds:
-        return "int4"
+        return "gguf" if larger else "int4"
     return "int8" if Int8Linear in kinds else scheme_of(model.config)

@@ -85,8 +85,11 @@ class ModelOptions(DeviceOptions):
         Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Data type of weights and cache.")
     ] = "auto"
     weights: Annotated[
-        Literal["auto", "int8", "int4"],
-        typer.Option(help="Weights of linear layers, on a CPU: as in the checkpoint, int8, or int4 in groups of 32."),
+        Literal["auto", "int8", "int4", "gguf"],
+        typer.Option(
+            help="Weights of linear layers, on a CPU: as in the checkpoint, int8, int4 in groups of 32, or near to the "
+            "bits of a GGUF file."
+        ),
     ] = "auto"
 
 
