@@ -52,7 +52,7 @@ class Int4Linear(QuantizedLinear):
         """
         block = block_size()
         packed, scales = stored
-        for part in parts_of(*weight.shape, most=PASSING):
+        for part in parts_of(len(weight), weight.shape[1], PASSING):
             groups = room.passing(weight[part], torch.float32).unflatten(1, (-1, GROUP))
             least, most = groups.amin(dim=-1), groups.amax(dim=-1)  # several times as fast as both at once
             scale = ((most - least) / 15).clamp(min=torch.finfo(weight.dtype).tiny)

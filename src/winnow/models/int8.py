@@ -35,7 +35,7 @@ class Int8Linear(QuantizedLinear):
     def round_into(stored: Sequence[Tensor], weight: Tensor, room: Room) -> None:
         """Weights of each output go to 255 levels between ± the largest."""
         levels, scales = stored
-        for part in parts_of(*weight.shape, most=PASSING):
+        for part in parts_of(len(weight), weight.shape[1], PASSING):
             rows = room.passing(weight[part], torch.float32)
             least, most = rows.amin(dim=1), rows.amax(dim=1)  # many times as fast as both at once
             # Levels are of the scale as it is stored, not of the one before it was rounded.
