@@ -12,5 +12,4 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*_: object) -> None:
         pytest.fail("the model was loaded before the error was found")
 
-    for module in ("loading", "opened_context"):
-        monkeypatch.setattr(f"winnow.commands.{module}.load_model", load)
+    monkeypatch.setattr("winnow.commands.loading.load_model", load)

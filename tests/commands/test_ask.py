@@ -176,7 +176,7 @@ def test_another_system_prompt_is_found_before_the_weights_are_loaded(
 
     code, _, err = winnow_run(*COMPRESS, "-o", str(tmp_path / "c"), *told(compressed))
     assert code == 0, err
-    monkeypatch.setattr("winnow.commands.opened_context.load_model", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("winnow.commands.loading.load_model", lambda *_: pytest.fail("loaded"))
     code, _, err = winnow_run("ask", str(tmp_path / "c"), QUESTIONS[0], *told(asked))
     assert (code, "Give the same --system as to winnow compress" in err) == (1, True)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from transformers import PreTrainedModel
 
+from winnow.commands.large_weights import warn_of_large_weights
 from winnow.commands.options.shared import ModelOptions
 from winnow.commands.progress import stage
 from winnow.composition.method import Method
@@ -14,8 +15,14 @@ from winnow.evaluate.checking import check_shapes
 from winnow.models import ModelSource, ModelSpec, load_model, open_skeleton
 
 
-def load(source: ModelSource, options: ModelOptions) -> PreTrainedModel:
-    """The model with its weights. Raises ModelError as `load_model`."""
+def load(
+    source: ModelSource, options: ModelOptions, skeleton: PreTrainedModel | None = None, can_choose: bool = True
+) -> PreTrainedModel:
+    """The model with its weights; skeleton, can_choose: as of `warn_of_large_weights`, which is asked first.
+
+    Raises ModelError as `load_model`.
+    """
+    warn_of_large_weights(source, options, skeleton, can_choose)
     with stage("Loading the model"):
         return load_model(source, options.device, options.dtype, options.device_map, options.weights)
 
@@ -33,8 +40,12 @@ def check_methods(
     methods: Iterable[Method],
     lengths: Iterable[int] = (),
     fold_every: int | None = None,
-) -> None:
-    """Holds methods to the shapes of the model, before its weights are loaded. Raises as `check_shapes`."""
+) -> PreTrainedModel:
+    """Holds methods to the shapes of the model, before its weights are loaded; returns the skeleton that has them.
+
+    Raises as `check_shapes`.
+    """
     with stage("Checking the methods"):
         skeleton = open_skeleton(source, options.device, options.dtype, options.weights)
         check_shapes(skeleton, methods, lengths, fold_every)
+    return skeleton

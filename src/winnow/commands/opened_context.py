@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import typer
@@ -14,11 +15,12 @@ from winnow.cache import Context
 from winnow.cache.disk import ContextFile
 from winnow.commands.checks import check_context
 from winnow.commands.inputs import InputError
-from winnow.commands.options.shared import DeviceOptions, PromptOptions
+from winnow.commands.loading import load
+from winnow.commands.options.shared import DeviceOptions, ModelOptions, PromptOptions
 from winnow.commands.progress import stage
 from winnow.commands.prompt_options import style_of
 from winnow.evaluate.prompts import encode_prompt
-from winnow.models import DTYPES, WEIGHTS, ModelSource, load_model, open_model
+from winnow.models import DTYPES, WEIGHTS, ModelSource, open_model
 from winnow.tasks.prompt_style import PromptStyle
 
 _PROBE = "What is it?"
@@ -62,10 +64,7 @@ def open_context(path: Path, named: str | None, where: DeviceOptions, asked: Pro
     with stage("Opening the model"):
         source = open_model(name)
     style = _style(path, file, source, document, asked)
-    with stage("Loading the model"):
-        dtype = file.model.dtype if file.model.dtype in DTYPES else "auto"
-        weights = file.model.quantized if file.model.quantized in WEIGHTS else "auto"
-        loaded = load_model(source, where.device, dtype, where.device_map, weights)
+    loaded = load(source, _model_options(file, where), can_choose=False)
     return OpenedContext(path, loaded, source, _context(file, loaded), document, style)
 
 
@@ -90,6 +89,16 @@ def _style(path: Path, file: ContextFile, source: ModelSource, document: str, as
         style = style_of(asked, PromptStyle.of_facts(file.prompt, str(path)))
         _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, style))
     return style
+
+
+def _model_options(file: ContextFile, where: DeviceOptions) -> ModelOptions:
+    """The model's place, and dtype and weights as the file was made with."""
+    told = file.model
+    made: dict[str, Any] = {
+        "dtype": told.dtype if told.dtype in DTYPES else "auto",
+        "weights": told.quantized if told.quantized in WEIGHTS else "auto",
+    }
+    return ModelOptions(device=where.device, device_map=where.device_map, **made)
 
 
 def _model_name(file: ContextFile) -> str:

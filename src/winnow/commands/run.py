@@ -37,7 +37,7 @@ Begin = Callable[[Asked, Method], BaseStreamer | None]
 def run(options: RunOptions) -> None:
     """Answers the questions from compressed caches."""
     work = prepare(options)
-    loaded = load(work.source, options)
+    loaded = load(work.source, options, work.skeleton)
     check_modules(loaded, work.methods)
     results: list[AnswerResult] = []
     try:

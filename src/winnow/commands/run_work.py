@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import typer
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from winnow.cache.fold import check_foldable
 from winnow.cache.replay import Words, words_in
@@ -33,6 +34,7 @@ class Work:
     """Everything checked and tokenized; only the weights are missing."""
 
     source: ModelSource
+    skeleton: PreTrainedModel
     methods: list[Method]
     asked: list[Asked]
     prompts: list[Tensor]
@@ -86,9 +88,9 @@ def prepare(options: RunOptions) -> Work:
         prompts = [encode_prompt(source.tokenizer, each.document, each.question, style) for each in asked]
     for each, prompt in zip(asked, prompts, strict=True):
         check_context(source, prompt.shape[1], _subject(each), can_cut=True)
-    check_methods(source, options, methods, [prompt.shape[1] for prompt in prompts], options.fold)
+    skeleton = check_methods(source, options, methods, [prompt.shape[1] for prompt in prompts], options.fold)
     warn_of_unknown_words(source, texts_of(asked))
-    return Work(source, methods, asked, prompts, style, options, judged)
+    return Work(source, skeleton, methods, asked, prompts, style, options, judged)
 
 
 def _without_middles(

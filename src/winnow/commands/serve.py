@@ -143,8 +143,8 @@ def _opened(
     if not options.context:
         with stage("Reading the tokenizer"):
             source = open_model(options.model)
-        check_methods(source, options, [method], fold_every=every)
-        return source, load(source, options), []
+        skeleton = check_methods(source, options, [method], fold_every=every)
+        return source, load(source, options, skeleton), []
     for name, given in (("--dtype", options.dtype), ("--weights", options.weights)):
         if given != "auto":
             raise typer.BadParameter("the file of --context sets it already; leave it out.", param_hint=name)

@@ -1,0 +1,83 @@
+"""Memory that weights will take, told by a model's skeleton before they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from winnow.models.int4 import Int4Linear
+from winnow.models.int8 import Int8Linear
+from winnow.models.mixture import weight_names
+from winnow.models.quantized import QuantizedLinear
+from winnow.models.room import Room
+from winnow.models.roundable import STAYING, holds_experts, is_as_made, is_linear
+
+_SMALLEST: dict[str, type[QuantizedLinear] | None] = {"auto": None, "int8": Int8Linear, "int4": Int4Linear}
+"""Kinds of layers that weights become where their shapes fit, by the names of weights; None where they stay."""
+
+
+class _RoomOnPaper(Room):
+    """Room of a size, and no memory."""
+
+    def staying(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def weight_bytes(skeleton: PreTrainedModel, weights: str = "auto") -> int | None:
+    """Bytes of all parameters of a model once they are loaded; None for weights of a name that it does not know.
+
+    skeleton: the model without its weights, as of `open_skeleton`, in the dtypes that they will have. weights: "auto"
+    where they stay plain, "int8" or "int4" where layers get fewer bits, as by `quantize_weights`. A parameter that
+    several modules share takes its bytes once.
+    """
+    if weights not in _SMALLEST:
+        return None
+    kinds = dict(_rounded(skeleton, _SMALLEST[weights]))
+    # A parameter that has few bits in one module may stay plain in another one.
+    found: dict[tuple[nn.Parameter, bool], int] = {}
+    for module in skeleton.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            kind = kinds.get((module, name))
+            stored = [parameter] if kind is None else _stored(kind, module, parameter)
+            found[parameter, kind is not None] = sum(each.nbytes for each in stored)
+    return sum(found.values())
+
+
+def _rounded(
+    skeleton: PreTrainedModel, smallest: type[QuantizedLinear] | None
+) -> Iterator[tuple[tuple[nn.Module, str], type[QuantizedLinear]]]:
+    """Parameters that become layers of few bits, each by its module and its name there."""
+    if smallest is None:
+        return
+    head, embedding = skeleton.get_output_embeddings(), skeleton.get_input_embeddings()
+    for path, module in skeleton.named_modules():
+        if holds_experts(module):
+            for name in weight_names(module):
+                shape = _shape_by_output(module, module.get_parameter(name))
+                yield (module, name), smallest if _fits(smallest, shape) else Int8Linear
+        elif is_linear(module) and path.rpartition(".")[2] not in STAYING:
+            small = module is not head and _fits(smallest, module.weight.shape)
+            yield (module, "weight"), smallest if small else Int8Linear
+            if module is head and _reads_the_same(embedding, head):
+                yield (embedding, "weight"), Int8Linear
+
+
+def _reads_the_same(embedding: nn.Module, head: nn.Linear) -> bool:
+    """True if an embedding shares the output layer's weight also once this one has few bits."""
+    return type(embedding) is nn.Embedding and is_as_made(embedding) and embedding.weight is head.weight
+
+
+def _fits(kind: type[QuantizedLinear], shape: Sequence[int]) -> bool:
+    return kind is not Int4Linear or Int4Linear.fits(shape)
+
+
+def _stored(kind: type[QuantizedLinear], module: nn.Module, weight: nn.Parameter) -> Sequence[Tensor]:
+    return kind.room_for(_shape_by_output(module, weight), weight.dtype, _RoomOnPaper())
+
+
+def _shape_by_output(module: nn.Module, weight: nn.Parameter) -> Sequence[int]:
+    """[..., O, I] of a weight, which experts may have transposed."""
+    return weight.mT.shape if holds_experts(module) and module.is_transposed else weight.shape
