@@ -1,11 +1,11 @@
 """Memory and time of loading a checkpoint: plain, and in few bits, rounded as it is read or when it is there.
 
-    python benchmarks/loading.py [FILE.gguf]    # ten minutes, 5 GB of disk; writes docs/results/loading-VENDOR.*
+    python benchmarks/loading.py [FILE.gguf]  # quarter of an hour, 5 GB of disk; writes docs/results/loading-VENDOR.*
 
-Two models with random weights in published shapes, of a few layers: a mixture, whose experts transformers puts into one
-tensor, and a dense model in float32 files. Every load has a process of its own. Memory is what the process alone holds:
-pages of the checkpoint's files, which the system takes back when it needs them, do not count. A GGUF file is a third
-model; what transformers does with one is to unpack it as a whole.
+Models with random weights in published shapes, of a few layers: a mixture, whose experts transformers puts into one
+tensor, a dense model in float32 files, and a mixture in a GGUF file, which transformers unpacks as a whole. Another
+GGUF file may be given. Every load has a process of its own. Memory is what the process alone holds: pages of the
+checkpoint's files, which the system takes back when it needs them, do not count.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedModel, Qwen3MoeConfig
 
+from random_gguf import write_random_gguf
 from reporting import RESULTS, machine, markdown_table, measured_apart, of_this_processor, write_results
 from winnow.models import gguf_loading, load_model, open_model, quantize_weights
 from winnow.models.gguf import is_gguf, stem
@@ -33,15 +34,17 @@ STATUS = Path("/proc/self/status")
 EVERY = 0.002
 """Seconds between two looks at the memory."""
 VOCABULARY = 32_000
+LAYERS = 4
+"""Those of mixtures."""
 SHAPES: dict[str, tuple[PreTrainedConfig, torch.dtype]] = {
-    "Qwen3-30B-A3B's shape, 4 layers, bfloat16": (
+    f"Qwen3-30B-A3B's shape, {LAYERS} layers, bfloat16": (
         Qwen3MoeConfig(
             vocab_size=VOCABULARY,
             hidden_size=2048,
             moe_intermediate_size=768,
             num_experts=128,
             num_experts_per_tok=8,
-            num_hidden_layers=4,
+            num_hidden_layers=LAYERS,
             num_attention_heads=32,
             num_key_value_heads=4,
             head_dim=128,
@@ -168,10 +171,15 @@ def main() -> None:
             size = write_model(config, dtype, folder)
             all_found[shape] = measured(folder, LOADS)
         text += table(shape, size, all_found[shape])
-    if options.file:
-        title = f"The GGUF file {stem(options.file)}"
-        all_found[title] = measured(options.file, OF_FILES)
-        text += table(title, Path(options.file).stat().st_size, all_found[title])
+    with tempfile.TemporaryDirectory(prefix="winnow-") as folder:
+        mixture = Path(folder, "mixture.gguf")
+        write_random_gguf(mixture, LAYERS)
+        files = {f"Qwen3-30B-A3B's shape, {LAYERS} layers, a GGUF file in 4 and 6 bits": mixture}
+        if options.file:
+            files[f"The GGUF file {stem(options.file)}"] = Path(options.file)
+        for title, file in files.items():
+            all_found[title] = measured(str(file), OF_FILES)
+            text += table(title, file.stat().st_size, all_found[title])
     records = [
         {"shape": shape, "load": load, "most": most, "after": after, "parameters": held, "seconds": seconds}
         for shape, found in all_found.items()

@@ -131,7 +131,9 @@ def _unpacked(packed: Tensor, block: int) -> Tensor:
 
 def _write_scales(scale: Tensor, middle: Tensor, scales: Tensor) -> None:
     """scale and middle of groups [O, I/32] -> [I/32, O, 2]"""
-    scales.copy_(torch.stack([scale, middle], dim=-1).transpose(0, 1))
+    # One after the other is several times as fast as both, transposed.
+    scales[..., 0] = scale.mT
+    scales[..., 1] = middle.mT
 
 
 def _pack(levels: Tensor, packed: Tensor, block: int) -> None:
