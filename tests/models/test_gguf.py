@@ -296,6 +296,29 @@ def test_lists_are_read_in_one_pass_as_gguf_reads_them(file, tmp_path):
     assert gguf.GGUFReader is plain
 
 
+def test_values_are_those_that_transformers_reads_itself(file):
+    from transformers import modeling_gguf_pytorch_utils as unpacking
+
+    plain = unpacking._gguf_parse_value
+    expected = unpacking.load_gguf_checkpoint(file)
+    with lists_in_one_pass():
+        assert unpacking._gguf_parse_value is not plain
+        found = unpacking.load_gguf_checkpoint(file)
+    assert found == expected
+    assert found["tokenizer"]["tokens"] == TOKENS
+    assert unpacking._gguf_parse_value is plain
+
+
+@pytest.mark.parametrize("other", [lambda value, types: None, lambda value: None])
+def test_a_transformers_that_reads_values_otherwise_reads_by_itself(other, monkeypatch):
+    from transformers import modeling_gguf_pytorch_utils as unpacking
+
+    other.__module__ = unpacking._gguf_parse_value.__module__
+    monkeypatch.setattr(unpacking, "_gguf_parse_value", other)
+    with lists_in_one_pass():
+        assert unpacking._gguf_parse_value is other
+
+
 def test_a_release_of_gguf_that_reads_otherwise_reads_by_itself(monkeypatch):
     import gguf
 

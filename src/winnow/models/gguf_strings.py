@@ -1,14 +1,16 @@
 """Lists in GGUF files, such as tokens and merges, read in one pass.
 
-The reader of the package gguf makes several views of a mapped file for every string, 450,000 in some files.
+The reader of the package gguf makes several views of a mapped file for every string, 450,000 in some files. So does
+that of transformers, which then takes every string apart byte by byte.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -26,19 +28,51 @@ _SAMPLES = (
 def lists_in_one_pass() -> Iterator[None]:
     """Lets transformers, which asks the package gguf for its reader, read lists many times faster meanwhile."""
     import gguf
+    from transformers import modeling_gguf_pytorch_utils as unpacking  # what it imports is for such files only
 
-    package: Any = gguf
-    plain = package.GGUFReader
-    # Another thread may have it in place already, or a user one of his own.
-    quick = _quick(plain) if plain.__module__ == "gguf.gguf_reader" else None
-    if quick is None:
+    with ExitStack() as changed:
+        # Another thread may have it in place already, or a user one of his own.
+        _put(changed, gguf, "GGUFReader", "gguf.gguf_reader", _quick)
+        _put(changed, unpacking, "_gguf_parse_value", "transformers.integrations.ggml", _quick_value)
+        if find_spec("transformers.integrations.gguf") is not None:  # of releases that have a reader of their own
+            from transformers.integrations.gguf import reader
+
+            _put(changed, reader, "_mapped", reader.__name__, _as_plain_array)
         yield
-        return
-    package.GGUFReader = quick
+
+
+def _put(changed: ExitStack, owner: Any, name: str, home: str, quicker: Callable[[Any], Any]) -> None:
+    """Puts what is quicker in place of something that is from its home still, until all is put back."""
+    plain = getattr(owner, name, None)
+    quick = quicker(plain) if getattr(plain, "__module__", None) == home else None
+    if quick is not None:
+        setattr(owner, name, quick)
+        changed.callback(setattr, owner, name, plain)
+
+
+@cache
+def _quick_value(plain: Any) -> Any:
+    """What `plain` makes of a value in a file, faster for elements of lists; None for a release that does otherwise."""
+
+    def quick(value: Any, types: Any) -> Any:
+        if len(types) == 2 and types[0] == _LIST:
+            if types[1] == _TEXT:
+                return value.tobytes().decode()
+            if types[1] == _NUMBER:
+                return int(value[0])
+        return plain(value, types)
+
+    samples = ((np.frombuffer("hé!".encode(), np.uint8), [_LIST, _TEXT]), (np.array([-3], np.int32), [_LIST, _NUMBER]))
     try:
-        yield
-    finally:
-        package.GGUFReader = plain
+        return quick if all(quick(*sample) == plain(*sample) for sample in samples) else None
+    except Exception:  # whatever a release with other arguments raises
+        return None
+
+
+@cache
+def _as_plain_array(plain: Any) -> Any:
+    """Maps a file as `plain` does, as an array of numpy's plain class, of which parts are taken faster."""
+    return lambda path: np.asarray(plain(path)).view(np.ndarray)
 
 
 @cache
