@@ -12,7 +12,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 HIDDEN, INNER, EXPERTS, CHOSEN, HEADS, KV_HEADS, DIM = 2048, 768, 128, 8, 32, 4, 128
 TOKENS = [*sorted(ByteLevel.alphabet()), "he", "<|endoftext|>"]
 SCALES = {"Q4_K": (slice(0, 2), 8e-4, slice(2, 4), 5e-3), "Q6_K": (slice(208, 210), 2e-5, slice(208, 210), 2e-5)}
-"""Of a block: bytes and value of its scale, and of the scale of its least values if it has them."""
+"""Bytes of a block that hold its scale, the value, and the same for the scale of its least values if it has them."""
 
 
 def write_random_gguf(path: Path, layers: int) -> None:

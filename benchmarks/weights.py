@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -36,6 +37,8 @@ REFERENCE = "bfloat16, torch's layers"
 OWN_PARTS = {"norms": "normalize_in_one_pass", "rotary embedding": "embed_in_one_pass", "gates": "gate_in_one_pass"}
 """Parts that loading replaces, and the function that does it."""
 LIKELIHOOD_TOKENS = 1024
+AT_A_TIME = 128
+"""Tokens whose distributions are compared at a time."""
 
 
 @dataclass
@@ -46,6 +49,8 @@ class Variant:
     model: PreTrainedModel
     likelihood: float = math.nan
     """Mean of -log p of the text's tokens."""
+    divergence: float = math.nan
+    """Mean over the text's tokens of the KL divergence from the first variant's distribution of the next one."""
     prefills: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
 
@@ -122,9 +127,12 @@ def _bytes(weight: Tensor) -> int:
 @torch.no_grad()
 def measure(found: list[Variant], ids: Tensor, budget: str, steps: int, rounds: int) -> None:
     """Fills in what is measured: prefills in turns, then decoding steps in turns, on a compressed cache each."""
+    text = ids[:1, :LIKELIHOOD_TOKENS]
+    reference = found[0].model(text).logits[0]
     for variant in found:
-        text = ids[:1, :LIKELIHOOD_TOKENS]
-        variant.likelihood = float(variant.model(text, labels=text).loss)
+        logits = variant.model(text).logits[0]
+        variant.likelihood = float(cross_entropy(logits[:-1].float(), text[0, 1:]))
+        variant.divergence = divergence(logits, reference)
     caches = []
     for number in range(rounds):
         for variant in found:
@@ -141,6 +149,15 @@ def measure(found: list[Variant], ids: Tensor, budget: str, steps: int, rounds: 
             variant.steps.append(perf_counter() - start)
 
 
+def divergence(logits: Tensor, reference: Tensor) -> float:
+    """KL of distributions of the next token from those of a reference, both as logits [N, V]; the mean, in nats."""
+    found = 0.0
+    for ours, theirs in zip(logits.split(AT_A_TIME), reference.split(AT_A_TIME), strict=True):
+        one, other = (each.float().log_softmax(dim=-1) for each in (ours, theirs))
+        found += float((other.exp() * (other - one)).sum())
+    return found / len(logits)
+
+
 def row(variant: Variant, reference: Variant) -> list[str]:
     """A line of the table."""
     step, prefill = median(variant.steps), median(variant.prefills)
@@ -152,6 +169,7 @@ def row(variant: Variant, reference: Variant) -> list[str]:
         f"{prefill:.2f} s",
         f"{median(reference.prefills) / prefill:.2f}x",
         f"{variant.likelihood:.3f}",
+        f"{variant.divergence:.4f}",
     ]
 
 
@@ -175,7 +193,7 @@ def main() -> None:
     ids = ids.repeat(options.rows, 1)
     found = variants(source, options.skip)
     measure(found, ids, options.budget, options.steps, options.rounds)
-    head = ["weights", "parameters", "per token", "of the first", "prefill", "of the first", "-log p"]
+    head = ["weights", "parameters", "per token", "of the first", "prefill", "of the first", "-log p", "KL"]
     table = markdown_table(head, [row(variant, found[0]) for variant in found])
     print(table)
     skipped = ["--skip", *options.skip] if options.skip else []
@@ -186,7 +204,8 @@ def main() -> None:
         f"prompt of {options.tokens:,} tokens, {options.rows} at a time, decoded from a cache of {options.budget} "
         "(adakv), logits of one token; "
         f"medians of {options.steps} steps and {options.rounds} prefills that took turns. Above 1x is faster than "
-        f"the first row. -log p: mean over the first {LIKELIHOOD_TOKENS:,} tokens of a text, less is better.\n\n"
+        f"the first row. -log p: mean over the first {LIKELIHOOD_TOKENS:,} tokens of a text, less is better. KL: "
+        "mean divergence of the next token's distribution there from that of the first row.\n\n"
     )
     records = [
         {
@@ -195,6 +214,7 @@ def main() -> None:
             "step_s": median(variant.steps),
             "prefill_s": median(variant.prefills),
             "nats_per_token": variant.likelihood,
+            "divergence": variant.divergence,
         }
         for variant in found
     ]

@@ -52,7 +52,7 @@ def _put(changed: ExitStack, owner: Any, name: str, home: str, quicker: Callable
 
 @cache
 def _quick_value(plain: Any) -> Any:
-    """What `plain` makes of a value in a file, faster for elements of lists; None for a release that does otherwise."""
+    """A function as `plain`, of values in a file, faster for elements of lists; None for a release with another."""
 
     def quick(value: Any, types: Any) -> Any:
         if len(types) == 2 and types[0] == _LIST:
