@@ -106,7 +106,7 @@ def test_what_reads_weights_keeps_what_it_keeps_with_plain_ones(model, name):
 
 
 def written_out(model: PreTrainedModel) -> PreTrainedModel:
-    """The same model with plain linear layers, found by what they do to unit vectors."""
+    """The same model with plain layers, found by what linear ones do to unit vectors, and what tokens embed as."""
     plain = build("llama")
     plain.set_attn_implementation("winnow")
     for parent, before in zip(list(plain.modules()), list(model.modules()), strict=True):
@@ -116,6 +116,8 @@ def written_out(model: PreTrainedModel) -> PreTrainedModel:
                 with torch.no_grad():
                     made.weight.copy_(layer(torch.eye(layer.in_features)).T)
                 setattr(parent, name, made)
+            elif hasattr(layer, "num_embeddings"):
+                getattr(parent, name).weight.data.copy_(layer(torch.arange(layer.num_embeddings)))
     return plain
 
 

@@ -18,7 +18,7 @@ from support.sources import source_in
 from winnow.errors import ModelError
 from winnow.models import load_model, quantize_weights
 from winnow.models.arrival import rounded_on_arrival
-from winnow.models.int8 import Int8Linear
+from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.rounding import RoundedWeights, Rounding
 from winnow.models.source import ModelSource
 
@@ -84,7 +84,9 @@ def test_the_output_layer_keeps_8_bits_and_its_embedding(tied: bool, tmp_path: P
     source = stored(build("llama", tie_word_embeddings=tied, vocab_size=128), tmp_path)
     model: Any = load_model(source, "cpu", weights="int4")
     assert type(model.lm_head) is Int8Linear
-    assert (type(model.model.embed_tokens) is nn.Embedding) != tied
+    embedding = model.model.embed_tokens
+    assert type(embedding) is Int8Embedding
+    assert (embedding.levels is model.lm_head.levels) == tied
 
 
 @pytest.mark.parametrize("before", [None, "0"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from support.families import build
@@ -23,7 +23,7 @@ from winnow.models.gguf_rounding import LevelsKept
 from winnow.models.gguf_rows import FileRows
 from winnow.models.gguf_tracing import parameters_in
 from winnow.models.int4 import Int4Linear
-from winnow.models.int8 import Int8Linear
+from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.rounding import Rounding
 
@@ -206,7 +206,7 @@ def test_each_layer_has_about_the_bits_of_the_file(file: Path) -> None:
         "mlp.down_proj": Int8Linear,
     }
     assert type(model.lm_head) is Int8Linear
-    assert type(model.model.embed_tokens) is nn.Embedding
+    assert type(model.model.embed_tokens) is Int8Embedding
     for name in ("self_attn.o_proj", "mlp.down_proj"):
         ours, theirs = layer.get_submodule(name), eight.model.layers[0].get_submodule(name)
         assert torch.equal(ours.levels, theirs.levels)

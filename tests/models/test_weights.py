@@ -210,7 +210,7 @@ def test_which_layers_get_how_many_bits():
     assert type(block.self_attn.q_proj) is Int4Linear
     assert type(block.self_attn.k_proj) is Int8Linear  # 32 outputs do not fit
     assert type(model.lm_head) is Int8Linear
-    assert type(model.model.embed_tokens) is nn.Embedding
+    assert type(model.model.embed_tokens) is Int8Embedding
     assert weights_of(model) == "int4"
 
 
@@ -230,13 +230,14 @@ def test_weights_are_let_go_of_layer_by_layer(monkeypatch):
     assert [each() for each in blocks] == [None] * len(blocks)
 
 
-def test_an_embedding_that_shares_the_output_layers_weight_goes_on_sharing_it():
-    model = build("llama", tie_word_embeddings=True)
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_embedding_has_8_bits_and_goes_on_sharing_the_output_layers(tied):
+    model = build("llama", tie_word_embeddings=tied)
     before = model.model.embed_tokens.weight.detach().clone()
     quantize_weights(model, "int8")
     embedding = model.model.embed_tokens
     assert type(embedding) is Int8Embedding
-    assert embedding.levels is model.lm_head.levels
+    assert (embedding.levels is model.lm_head.levels) == tied
     ids = prompt(length=7)
     assert torch.equal(embedding(ids), embedding.weight[ids])
     torch.testing.assert_close(embedding.weight, before, atol=float(before.abs().max()) / 127, rtol=0)
@@ -274,9 +275,10 @@ def test_a_model_whose_weights_are_offloaded_is_refused():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("weights", ["int8", "int4"])
-def test_hooks_stay_on_layers_and_on_an_embedding_that_shares_a_weight(weights):
-    model, seen = build("llama", tie_word_embeddings=True), []
+def test_hooks_stay_on_layers_and_on_the_embedding(weights, tied):
+    model, seen = build("llama", tie_word_embeddings=tied), []
     watched = (model.model.embed_tokens, model.model.layers[0].self_attn.q_proj, model.lm_head)
     handles = [each.register_forward_hook(lambda module, *_: seen.append(type(module))) for each in watched]
     quantize_weights(model, weights)
@@ -287,6 +289,13 @@ def test_hooks_stay_on_layers_and_on_an_embedding_that_shares_a_weight(weights):
         each.remove()
     model(prompt(length=3))
     assert len(seen) == len(watched)
+
+
+def test_an_embedding_that_changes_its_rows_stays():
+    model = build("llama", tie_word_embeddings=False)
+    model.model.embed_tokens.max_norm = 1.0
+    quantize_weights(model, "int8")
+    assert type(model.model.embed_tokens) is nn.Embedding
 
 
 @torch.no_grad()

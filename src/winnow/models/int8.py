@@ -1,4 +1,4 @@
-"""Weights of 8 bits: linear layers, and the embedding that shares the output layer's weight."""
+"""Weights of 8 bits: linear layers, and embeddings, which may share the output layer's weight."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class Int8Linear(QuantizedLinear):
 
 
 class Int8Embedding(nn.Module):
-    """An embedding that reads the weight of an output layer."""
+    """An embedding whose tokens have 8 bits a value."""
 
-    def __init__(self, head: Int8Linear) -> None:
-        """head: the layer whose rows [V, E] are the tokens' embeddings."""
+    def __init__(self, layer: Int8Linear) -> None:
+        """layer: one whose rows [V, E] are the tokens' embeddings, and whose parameters are shared."""
         super().__init__()
-        self.num_embeddings, self.embedding_dim = head.out_features, head.in_features
-        self.levels, self.scales = head.levels, head.scales
+        self.num_embeddings, self.embedding_dim = layer.out_features, layer.in_features
+        self.levels, self.scales = layer.levels, layer.scales
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens [...] -> [..., E]"""

@@ -61,13 +61,10 @@ def _rounded(
         elif is_linear(module) and path.rpartition(".")[2] not in STAYING:
             small = module is not head and _fits(smallest, module.weight.shape)
             yield (module, "weight"), smallest if small else Int8Linear
-            if module is head and _reads_the_same(embedding, head):
-                yield (embedding, "weight"), Int8Linear
-
-
-def _reads_the_same(embedding: nn.Module, head: nn.Linear) -> bool:
-    """True if an embedding shares the output layer's weight also once this one has few bits."""
-    return type(embedding) is nn.Embedding and is_as_made(embedding) and embedding.weight is head.weight
+    if type(embedding) is nn.Embedding and embedding.max_norm is None and is_as_made(embedding):
+        tied = head is not None and getattr(head, "weight", None) is embedding.weight
+        if not tied or is_linear(head):
+            yield (embedding, "weight"), Int8Linear
 
 
 def _fits(kind: type[QuantizedLinear], shape: Sequence[int]) -> bool:

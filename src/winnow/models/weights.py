@@ -66,19 +66,19 @@ def bits_of(weights: str) -> int:
 
 
 def quantize_weights(model: PreTrainedModel, weights: str) -> None:
-    """Puts layers with fewer bits in place of a model's linear ones. The output layer has 8 bits at least.
+    """Puts layers with fewer bits in place of a model's linear ones. Its output layer and embedding have 8 bits.
 
     weights: "int8" or "int4"; layers of a shape that 4 bits do not fit get 8. Experts that transformers keeps in one
-    tensor become linear layers. Embeddings stay, but for one that shares the output layer's weight; so does what is no
-    linear layer, and what has a forward of its own. "gguf" is of use for `load_model` alone, which reads the file, and
-    else the same as "int8". Raises ModelError for adapters that are not merged, for weights
-    that are offloaded, and where torch's kernel for 4 bits is not known on this processor.
+    tensor become linear layers. All other layers stay, and those that have a forward of their own. "gguf" is of use for
+    `load_model` alone, which reads the file, and else the same as "int8".
+
+    Raises ModelError for adapters that are not merged, for weights that are offloaded, and where torch's kernel for 4
+    bits is not known on this processor.
     """
     _check_layers(model)
     rounding = Rounding(bits_of(weights))
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    tied = type(embedding) is nn.Embedding and getattr(head, "weight", None) is embedding.weight
-    tied = tied and is_as_made(embedding)
+    tied = head is not None and getattr(head, "weight", None) is getattr(embedding, "weight", None)
 
     def smaller(name: str, layer: nn.Module) -> nn.Module | None:
         if holds_experts(layer):
@@ -96,11 +96,17 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
             f"{left} was rounded while it was read, and its layer has changed since: load the model without few bits, "
             "and pass it to quantize_weights."
         )
-    output = model.get_output_embeddings()
-    if tied and isinstance(output, Int8Linear):
-        sharing = Int8Embedding(output)
-        vars(sharing).update(hooks_of(embedding))
-        model.set_input_embeddings(sharing)
+    if type(embedding) is nn.Embedding and embedding.max_norm is None and is_as_made(embedding):
+        _round_embedding(model, embedding, tied, rounding)
+
+
+def _round_embedding(model: PreTrainedModel, embedding: nn.Embedding, tied: bool, rounding: Rounding) -> None:
+    """Puts one of 8 bits in place of a model's embedding. tied: the output layer had its weight."""
+    layer = model.get_output_embeddings() if tied else rounding.layer(embedding.weight, at_least=8)
+    if isinstance(layer, Int8Linear):
+        made = Int8Embedding(layer)
+        vars(made).update(hooks_of(embedding))
+        model.set_input_embeddings(made)
 
 
 def _check_layers(model: PreTrainedModel) -> None:
