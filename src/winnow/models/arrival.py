@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules import module as modules
 from transformers import PreTrainedModel
 
-from winnow.models.roundable import STAYING, holds_experts, may_be_rounded
+from winnow.models.roundable import STAYING, embeds_plainly, holds_experts, may_be_rounded
 from winnow.models.rounding import RoundedWeights, Rounding
 
 _READ_AHEAD_OFF = "HF_DEACTIVATE_ASYNC_LOAD"
@@ -60,6 +60,8 @@ class _Arrivals:
         """Called for a parameter that a module gets; returns `RoundedWeights` for its place, or None to leave it."""
         if get_ident() != self._thread or type(parameter) is not nn.Parameter or not hasattr(parameter, _READ):
             return None
+        if self._embeds_alone(module):
+            return RoundedWeights.instead_of(parameter, self._rounding.layer(parameter, at_least=8))
         if not may_be_rounded(module, name) or module in self._staying:
             return None
         if holds_experts(module):
@@ -72,6 +74,14 @@ class _Arrivals:
 
     def _is_output(self, module: nn.Module) -> bool:
         return any(model.get_output_embeddings() is module for model in self._models)
+
+    def _embeds_alone(self, module: nn.Module) -> bool:
+        """True for an embedding that may be rounded, and whose weight is no other layer's."""
+        return embeds_plainly(module) and any(
+            model.get_input_embeddings() is module
+            and not model.config.get_text_config(decoder=True).tie_word_embeddings
+            for model in self._models
+        )
 
     def _embeds(self, parameter: nn.Parameter) -> bool:
         return any(getattr(model.get_input_embeddings(), "weight", None) is parameter for model in self._models)

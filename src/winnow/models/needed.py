@@ -13,7 +13,7 @@ from winnow.models.int8 import Int8Linear
 from winnow.models.mixture import weight_names
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.room import Room
-from winnow.models.roundable import STAYING, holds_experts, is_as_made, is_linear
+from winnow.models.roundable import STAYING, embeds_plainly, holds_experts, is_linear
 
 _SMALLEST: dict[str, type[QuantizedLinear] | None] = {"auto": None, "int8": Int8Linear, "int4": Int4Linear}
 """Kinds of layers that weights become where their shapes fit, by the names of weights; None where they stay."""
@@ -61,7 +61,7 @@ def _rounded(
         elif is_linear(module) and path.rpartition(".")[2] not in STAYING:
             small = module is not head and _fits(smallest, module.weight.shape)
             yield (module, "weight"), smallest if small else Int8Linear
-    if type(embedding) is nn.Embedding and embedding.max_norm is None and is_as_made(embedding):
+    if embeds_plainly(embedding):
         tied = head is not None and getattr(head, "weight", None) is embedding.weight
         if not tied or is_linear(head):
             yield (embedding, "weight"), Int8Linear

@@ -23,6 +23,11 @@ def is_as_made(layer: nn.Module) -> bool:
     return "weight" in layer._parameters and "forward" not in vars(layer)
 
 
+def embeds_plainly(layer: nn.Module) -> TypeGuard[nn.Embedding]:
+    """True for torch's own embeddings that look rows up and nothing else."""
+    return type(layer) is nn.Embedding and layer.max_norm is None and is_as_made(layer)
+
+
 def holds_experts(layer: nn.Module) -> TypeGuard[Any]:
     """True for a module of a mixture's experts that computes with them as its class does, and has all of them."""
     return keeps_experts_in_one(layer) and "forward" not in vars(layer) and not layer._is_expert_parallel

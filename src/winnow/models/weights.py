@@ -16,7 +16,7 @@ from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.quantized_experts import QuantizedExperts
 from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.replacing import hooks_of, replace_layers
-from winnow.models.roundable import STAYING, holds_experts, is_as_made, is_linear
+from winnow.models.roundable import STAYING, embeds_plainly, holds_experts, is_linear
 from winnow.models.rounding import RoundedWeights, Rounding
 from winnow.models.source import ModelSource
 
@@ -90,14 +90,14 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
         return made
 
     replace_layers(model, smaller)
+    if embeds_plainly(embedding):
+        _round_embedding(model, embedding, tied, rounding)
     left = next((name for name, each in model.named_parameters() if isinstance(each, RoundedWeights)), None)
     if left is not None:
         raise ModelError(
             f"{left} was rounded while it was read, and its layer has changed since: load the model without few bits, "
             "and pass it to quantize_weights."
         )
-    if type(embedding) is nn.Embedding and embedding.max_norm is None and is_as_made(embedding):
-        _round_embedding(model, embedding, tied, rounding)
 
 
 def _round_embedding(model: PreTrainedModel, embedding: nn.Embedding, tied: bool, rounding: Rounding) -> None:
