@@ -85,7 +85,9 @@ LOADS: dict[str, Callable[[ModelSource], PreTrainedModel]] = {
     "int4, when all is read": lambda source: whole(source, "int4"),
     "`--weights int4`": lambda source: load_model(source, "cpu", weights="int4"),
 }
-OF_FILES = LOADS | {"`--weights gguf`": lambda source: load_model(source, "cpu", weights="gguf")}
+OF_FILES = {name: load for name, load in LOADS.items() if name != "int8, when all is read"} | {
+    "`--weights gguf`": lambda source: load_model(source, "cpu", weights="gguf")
+}
 """Those of GGUF files."""
 
 

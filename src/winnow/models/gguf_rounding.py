@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from winnow.errors import ModelError
 from winnow.models.gguf_rows import FileRows
 from winnow.models.int4 import Int4Linear
-from winnow.models.roundable import STAYING, holds_experts, may_be_rounded
+from winnow.models.roundable import holds_experts, weights_to_round
 from winnow.models.rounding import RoundedWeights, Rounding
 
 
@@ -27,14 +27,10 @@ class LevelsKept:
         head = model.get_output_embeddings()
         self._kept = {}
         self._few = any(isinstance(each, FileRows) and each.have_few_bits for each in found.values())
-        for path, layer in model.named_modules():
-            if layer is head or path.rpartition(".")[2] in STAYING:
-                continue
-            for name, parameter in layer.named_parameters(recurse=False):
-                whole = f"{path}.{name}"
-                rows = found.get(whole)
-                if isinstance(rows, FileRows) and may_be_rounded(layer, name) and _stays(layer, rows):
-                    self._kept[whole] = _Kept(rows, parameter, self._rounding)
+        for path, layer, name in weights_to_round(model):
+            rows = found.get(f"{path}.{name}")
+            if layer is not head and isinstance(rows, FileRows) and _stays(layer, rows):
+                self._kept[f"{path}.{name}"] = _Kept(rows, layer.get_parameter(name), self._rounding)
         return {**found, **self._kept}
 
     def check(self, model: PreTrainedModel) -> None:

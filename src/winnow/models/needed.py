@@ -10,10 +10,9 @@ from transformers import PreTrainedModel
 
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
-from winnow.models.mixture import weight_names
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.room import Room
-from winnow.models.roundable import STAYING, embeds_plainly, holds_experts, is_linear
+from winnow.models.roundable import embeds_plainly, holds_experts, is_linear, weights_to_round
 
 _SMALLEST: dict[str, type[QuantizedLinear] | None] = {"auto": None, "int8": Int8Linear, "int4": Int4Linear}
 """Kinds of layers that weights become where their shapes fit, by the names of weights; None where they stay."""
@@ -53,14 +52,9 @@ def _rounded(
     if smallest is None:
         return
     head, embedding = skeleton.get_output_embeddings(), skeleton.get_input_embeddings()
-    for path, module in skeleton.named_modules():
-        if holds_experts(module):
-            for name in weight_names(module):
-                shape = _shape_by_output(module, module.get_parameter(name))
-                yield (module, name), smallest if _fits(smallest, shape) else Int8Linear
-        elif is_linear(module) and path.rpartition(".")[2] not in STAYING:
-            small = module is not head and _fits(smallest, module.weight.shape)
-            yield (module, "weight"), smallest if small else Int8Linear
+    for _, layer, name in weights_to_round(skeleton):
+        small = layer is not head and _fits(smallest, _shape_by_output(layer, layer.get_parameter(name)))
+        yield (layer, name), smallest if small else Int8Linear
     if embeds_plainly(embedding):
         tied = head is not None and getattr(head, "weight", None) is embedding.weight
         if not tied or is_linear(head):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from torch import nn
@@ -36,3 +37,10 @@ def holds_experts(layer: nn.Module) -> TypeGuard[Any]:
 def may_be_rounded(layer: nn.Module, parameter: str) -> bool:
     """True for the weight of a linear layer, by its name there, and for those of a mixture's experts."""
     return parameter in weight_names(layer) if holds_experts(layer) else parameter == "weight" and is_linear(layer)
+
+
+def weights_to_round(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    """Weights of a model that may be rounded: path and layer of each, and its name there."""
+    for path, layer in model.named_modules():
+        if path.rpartition(".")[2] not in STAYING:
+            yield from ((path, layer, name) for name in layer._parameters if may_be_rounded(layer, name))
