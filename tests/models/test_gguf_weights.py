@@ -225,6 +225,17 @@ def test_files_of_one_kind_give_weights_of_one_kind(kind: str, tmp_path: Path) -
         assert weights_of(found) == weights_of(other) == "int4"
 
 
+def test_output_layer_and_embedding_are_left_to_be_rounded_to_8_bits(tmp_path: Path) -> None:
+    model = build("qwen2", vocab_size=128, tie_word_embeddings=False)
+    path = write_weights(tmp_path / "m.gguf", model, "qwen2", lambda name: "Q4_0")
+    found = parameters_in(str(path), model, torch.float32)
+    assert found is not None
+    kept = LevelsKept(Rounding(4))(model, found)
+    same = {name for name, each in kept.items() if each is found[name]}
+    assert {"lm_head.weight", "model.embed_tokens.weight"} <= same
+    assert "model.layers.0.self_attn.q_proj.weight" not in same
+
+
 @pytest.mark.parametrize("gate", ["Q4_0", "Q8_0"])
 def test_experts_stay_at_levels_if_all_of_them_are(gate: str, tmp_path: Path) -> None:
     def kind(name: str) -> str:
