@@ -122,7 +122,7 @@ def child(load: str, folder: str) -> None:
     source = open_model(folder) if is_gguf(folder) else ModelSource(folder, read_configuration(folder), unused)
     before, begin = own_memory(), time.perf_counter()
     with Watch() as watch:
-        model = OF_FILES[load](source)
+        model = (LOADS | OF_FILES)[load](source)
     seconds = time.perf_counter() - begin
     held = sum(each.nbytes for each in model.parameters())
     print(json.dumps([watch.most - before, own_memory() - before, held, seconds]))
