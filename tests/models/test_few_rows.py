@@ -113,7 +113,7 @@ def test_kernels_multiply_few_rows_and_torch_many(dtype, monkeypatch):
 @pytest.mark.parametrize("bias", [True, False])
 def test_many_rows_that_torch_has_no_library_for_are_multiplied_in_float32(dtype, shape, bias, monkeypatch):
     monkeypatch.setattr(compiled, "torch_multiplies", lambda _: False)
-    monkeypatch.setattr(parts, "_PART", 64 * 128)  # a weight of several parts, the last one shorter
+    monkeypatch.setattr(parts, "MULTIPLIED", 64 * 128)  # a weight of several parts, the last one shorter
     plain = nn.Linear(128, 200, bias).to(dtype).requires_grad_(False)
     layer, given = CompiledLinear.of(plain), torch.randn(*shape, 128, dtype=dtype)
     with patch.object(compiled, "linear", lambda *_: pytest.fail("torch multiplied")):

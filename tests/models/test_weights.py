@@ -175,6 +175,16 @@ def test_one_room_is_for_weights_of_any_size(kind):
         assert torch.equal(found.weight, kind.of(layer).weight)
 
 
+@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
+def test_a_weight_of_several_parts_is_rounded_as_in_one(kind, monkeypatch):
+    weight = linear(96, 320, torch.bfloat16, False, 0).weight.detach()
+    expected = kind.rounded(weight, Room())
+    monkeypatch.setattr("winnow.models.int8.PASSING", 128 * 96)
+    monkeypatch.setattr("winnow.models.int4.PASSING", 128 * 96)
+    found = kind.rounded(weight, Room())
+    assert all(torch.equal(one, other) for one, other in zip(found.parameters(), expected.parameters(), strict=True))
+
+
 def test_an_unknown_order_of_packed_weights_is_refused(monkeypatch):
     monkeypatch.setattr(int4, "_BLOCKS", ())
     int4.block_size.cache_clear()

@@ -12,8 +12,8 @@ _ALIGNED = 64
 """Outputs of which a part is a multiple, so that no block of packed weights is cut."""
 
 
-def parts_of(outputs: int, inputs: int, most: int = MULTIPLIED) -> Iterator[slice]:
-    """Parts of the outputs of a weight [O, I]. most: weights of a part, but for the smallest part that there is."""
-    size = max(1, most // (inputs * _ALIGNED)) * _ALIGNED
+def parts_of(outputs: int, inputs: int, most: int | None = None) -> Iterator[slice]:
+    """Parts of the outputs of a weight [O, I]. most: weights of a part, if given; one has 64 outputs in any case."""
+    size = max(1, (most or MULTIPLIED) // (inputs * _ALIGNED)) * _ALIGNED
     for start in range(0, outputs, size):
         yield slice(start, min(start + size, outputs))
