@@ -33,6 +33,13 @@ def by_operators(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return heads * cos[:, None] + torch.cat([-y, x], dim=-1) * sin[:, None]
 
 
+def by_kernel(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Both, turned by the kernel, which reads them."""
+    layout = rotary.layout_of(queries, keys, cos, sin)
+    assert layout is not None
+    return rotary.turn(queries, keys, cos, sin, layout)
+
+
 def as_projected(rows: int, heads: int, tokens: int, dim: int, dtype: torch.dtype) -> Tensor:
     """[R, H, N, D] as it lies after a projection."""
     return torch.randn(rows, tokens, heads, dim).to(dtype).transpose(1, 2)
@@ -55,10 +62,11 @@ def test_heads_of_any_shape_are_turned(
     torch.manual_seed(seed)
     queries, keys = (as_projected(rows, each, tokens, 2 * half, dtype) for each in (heads, kv_heads))
     cos, sin = torch.randn(2, 1 if shared else rows, tokens, 2 * half).to(dtype)
-    assert rotary.reads(queries, keys, cos, sin)
+    layout = rotary.layout_of(queries, keys, cos, sin)
+    assert layout is not None
     for isa in isas:
         native.select_isa(isa)
-        for found, given_heads in zip(rotary.turn(queries, keys, cos, sin), (queries, keys), strict=True):
+        for found, given_heads in zip(rotary.turn(queries, keys, cos, sin, layout), (queries, keys), strict=True):
             assert found.dtype == dtype
             assert found.stride() == given_heads.stride()
             exact = turned(given_heads.double(), cos.double(), sin.double())
@@ -76,7 +84,7 @@ def test_a_prompt_on_any_number_of_threads(threads: int) -> None:
     cos, sin = torch.randn(2, 1, 700, 64).bfloat16()
     used = torch.get_num_threads()
     torch.set_num_threads(threads)
-    found = rotary.turn(queries, keys, cos, sin)
+    found = by_kernel(queries, keys, cos, sin)
     torch.set_num_threads(used)
     for one, heads in zip(found, (queries, keys), strict=True):
         assert torch.equal(one, by_operators(heads, cos, sin))
@@ -85,7 +93,7 @@ def test_a_prompt_on_any_number_of_threads(threads: int) -> None:
 def test_what_is_not_a_number_stays_in_its_pair() -> None:
     queries, keys = as_projected(1, 2, 3, 8, torch.float32), as_projected(1, 1, 3, 8, torch.float32)
     queries[0, 1, 2, 5] = torch.nan
-    found, _ = rotary.turn(queries, keys, *torch.randn(2, 1, 3, 8))
+    found, _ = by_kernel(queries, keys, *torch.randn(2, 1, 3, 8))
     expected = torch.zeros(1, 2, 3, 8, dtype=torch.bool)
     expected[0, 1, 2, [1, 5]] = True
     assert torch.equal(found.isnan(), expected)
@@ -112,4 +120,4 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_the_kernel_does_not_read_is_told(case: str) -> None:
-    assert not rotary.reads(*REFUSED[case])
+    assert rotary.layout_of(*REFUSED[case]) is None

@@ -171,6 +171,8 @@ PATCHES = {
     "a forward of the gate": lambda made: patch(made.gate_proj),
     "a forward of the other layer": lambda made: patch(made.up_proj),
     "a forward of the activation": lambda made: patch(made.act_fn),
+    "a forward of the last layer": lambda made: patch(made.down_proj),
+    "another last layer": lambda made: made.register_module("down_proj", nn.Sequential(made.down_proj, nn.Tanh())),
     "another activation": lambda made: setattr(made, "act_fn", nn.GELU()),
 }
 
@@ -189,7 +191,46 @@ def test_what_others_put_on_parts_counts(change, gates):
     change(model[0])
     gates.clear()
     torch.testing.assert_close(model(inputs), plain(inputs))
-    assert not gates
+    assert all("last layer" in name for name, each in PATCHES.items() if each is change) == bool(gates)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kinds", [(Int8Linear, Int4Linear), (Int4Linear, Int8Linear), (Int8Linear, Int8Linear)])
+def test_layers_of_different_kinds(kinds, gates):
+    plain = mlp(torch.bfloat16)
+    plain.gate_proj, plain.up_proj = kinds[0].of(plain.gate_proj), kinds[1].of(plain.up_proj)
+    if not all(each.is_compiled() for each in (plain.gate_proj, plain.up_proj)):
+        pytest.skip("torch packs such weights in another order here")
+    model, inputs = with_gates(plain), torch.randn(1, 2, 64).bfloat16()
+    gates.clear()
+    expected = plain(inputs)
+    torch.testing.assert_close(model(inputs), expected, rtol=0, atol=0.02 * float(expected.abs().max()))
+    assert len(gates) == 1
+
+
+@torch.no_grad()
+def test_the_last_layer_is_the_one_that_is_there(gates):
+    model, inputs = with_gates(mlp()), torch.randn(1, 2, 64)
+    made, seen = model[0], []
+
+    def check() -> None:
+        gated = made.act_fn(made.gate_proj(inputs)) * made.up_proj(inputs)
+        torch.testing.assert_close(made(inputs), made.down_proj(gated))
+
+    check()
+    made.down_proj.weight = nn.Parameter(torch.randn(64, 128), requires_grad=False)
+    check()
+    made.down_proj.bias = nn.Parameter(torch.randn(64), requires_grad=False)
+    check()
+    handle = made.down_proj.register_forward_hook(lambda *given: seen.append(given))
+    gates.clear()
+    check()
+    handle.remove()
+    assert len(seen) == 2
+    assert len(gates) == 1
+    made.down_proj.weight.requires_grad_()
+    with torch.enable_grad():
+        assert made(inputs).requires_grad
 
 
 @torch.no_grad()

@@ -155,6 +155,30 @@ def test_a_plan_serves_in_inference_mode(layer):
         assert layer.plan_for(token()) is plan
 
 
+LINEAR = {name: made for name, made in LAYERS.items() if name != "norm"}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("other", LINEAR)
+def test_a_plan_beside_that_of_a_layer_of_the_same_kind(name, other):
+    layer, beside = LINEAR[name](), LINEAR[other]()
+    plan = beside.plan_for(token())
+    expected = layer.plan_for(token()) if type(layer) is type(beside) else None
+    if expected is not None and isinstance(layer, quantized.QuantizedLinear) and not layer.is_compiled():
+        expected = None
+    assert layer.plan_beside(beside, plan) is expected
+    assert layer.float().plan_beside(beside, plan) is None
+
+
+def test_a_weight_that_wants_gradients_gets_no_plan_beside_another():
+    layer, beside = LAYERS["linear"](), LAYERS["linear"]()
+    layer.weight.requires_grad_()
+    assert layer.plan_beside(beside, beside.plan_for(token())) is None
+    with torch.no_grad():
+        assert layer.plan_beside(beside, beside.plan_for(token())) is layer.plan_for(token())
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("kind", [Int4Linear, Int8Linear])
 def test_layers_of_few_bits_ask_once_for_their_kernel(kind, monkeypatch):

@@ -79,11 +79,6 @@ class Weight(NamedTuple):
         """The dtype of inputs and outputs."""
         return self.numbers.dtype if self.scales is None else self.scales.dtype
 
-    def place(self) -> tuple[object, ...]:
-        """Addresses of its tensors, and how the numbers lie there: alike for weights that are the same memory."""
-        numbers = self.numbers
-        return (*map(address, self), numbers.shape, numbers.stride(), numbers.dtype)
-
     def plan(self) -> LinearPlan:
         """Raises ValueError for a weight that does not fit."""
         return LinearPlan(self)
@@ -95,6 +90,9 @@ class LinearPlan(RowPlan):
     Products are summed up in fp32 and rounded once. Numbers in bfloat16 below 2⁻¹²⁶ may be taken for zero.
     """
 
+    trusted_on: str | None = None
+    """The instruction set for which the plan's layer is known to lie as kernels read it, once it asked."""
+
     def __init__(self, weight: Weight) -> None:
         """Raises ValueError for a weight that does not fit."""
         if not weight.fits():
@@ -102,7 +100,7 @@ class LinearPlan(RowPlan):
                 f"a weight {list(weight.numbers.shape)} of {weight.numbers.dtype} does not fit its scales and bias, "
                 "or lies where the kernels do not read it"
             )
-        self.place, self.bits = weight.place(), weight.bits
+        self.bits = weight.bits
         outputs, inputs = weight.sizes
         numbers, bias, scales = map(address, weight)
         self.layer = LinearLayer(inputs, outputs, numbers, scales, bias, self.bits, DTYPES[weight.dtype])

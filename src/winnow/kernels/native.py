@@ -266,10 +266,13 @@ def select_isa(name: str) -> None:
     loaded = library()
     if loaded is None or loaded.winnow_select_isa(name.encode()):
         raise ValueError(f"instruction set {name!r} is not available")
+    isa.cache_clear()
 
 
+@cache
 def isa() -> str:
     """The instruction set in use; RuntimeError without a library."""
+    # Remembered, as every layer asks for it at every token.
     return str(loaded_library().winnow_isa().decode())
 
 

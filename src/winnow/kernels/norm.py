@@ -35,11 +35,6 @@ class NormWeight(NamedTuple):
         known = not (self.form.rounds_first and self.form.offset)
         return shaped and known and numbers.is_cpu and numbers.is_contiguous()
 
-    def place(self) -> tuple[object, ...]:
-        """Its address, how the numbers lie there, and the rest: alike for norms that are the same."""
-        numbers = self.numbers
-        return (numbers.data_ptr(), numbers.shape, numbers.stride(), numbers.dtype, self.epsilon, self.form)
-
     def plan(self) -> NormPlan:
         """Raises ValueError for a weight that does not fit."""
         return NormPlan(self)
@@ -55,7 +50,6 @@ class NormPlan(RowPlan):
             raise ValueError(
                 f"the kernels read no weight {list(numbers.shape)} of {numbers.dtype} on {numbers.device} of a norm"
             )
-        self.place = weight.place()
         width = len(numbers)
         arguments = NormArgs(width, numbers.data_ptr(), epsilon, form.offset, form.rounds_first, DTYPES[numbers.dtype])
         super().__init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -10,45 +11,51 @@ from torch import Tensor
 from winnow.kernels import native
 from winnow.kernels.native_args import DTYPES, RotaryArgs, RotaryRows
 
+_Shape = tuple[torch.Size, tuple[int, ...]]
+"""Sizes and strides of a tensor."""
 
-def reads(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> bool:
-    """True if the kernel takes such tensors: see `turn`."""
+
+def layout_of(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> RotaryArgs | None:
+    """The kernel's arguments for tensors that lie as these, without addresses; None where it does not read them."""
     dtype = queries.dtype
-    if queries.ndim != 4 or keys.ndim != 4 or cos.ndim != 3 or dtype not in DTYPES:
-        return False
-    rows, heads, tokens, dim = queries.shape
-    if keys.shape != (rows, keys.shape[1], tokens, dim) or not heads * keys.shape[1] * dim or dim % 2:
-        return False
-    if cos.shape != sin.shape or cos.shape not in ((rows, tokens, dim), (1, tokens, dim)):
-        return False
-    if not (queries.stride(3) == keys.stride(3) == 1 and cos.is_contiguous() and sin.is_contiguous()):
-        return False
-    return all(each.is_cpu and each.dtype is dtype for each in (queries, keys, cos, sin))
+    if keys.dtype is not dtype or cos.dtype is not dtype or sin.dtype is not dtype:
+        return None
+    if not (
+        queries.is_cpu and keys.is_cpu and cos.is_cpu and sin.is_cpu and cos.is_contiguous() and sin.is_contiguous()
+    ):
+        return None
+    return _layout((queries.shape, queries.stride()), (keys.shape, keys.stride()), cos.shape, sin.shape, dtype)
 
 
-def turn(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+@lru_cache(maxsize=64)
+def _layout(queries: _Shape, keys: _Shape, cos: torch.Size, sin: torch.Size, dtype: torch.dtype) -> RotaryArgs | None:
+    if len(queries[0]) != 4 or len(keys[0]) != 4 or len(cos) != 3 or dtype not in DTYPES:
+        return None
+    (rows, heads, tokens, dim), kv_heads = queries[0], keys[0][1]
+    if keys[0] != (rows, kv_heads, tokens, dim) or not heads * kv_heads * dim or dim % 2:
+        return None
+    if cos != sin or cos not in ((rows, tokens, dim), (1, tokens, dim)) or not queries[1][3] == keys[1][3] == 1:
+        return None
+    stride = 0 if cos[0] == 1 else tokens * dim
+    return RotaryArgs(rows, tokens, dim, None, None, stride, _rows(*queries), _rows(*keys), DTYPES[dtype])
+
+
+def turn(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, layout: RotaryArgs) -> tuple[Tensor, Tensor]:
     """Queries [R, Hq, N, D] and keys [R, H, N, D], turned by their tokens' angles [R or 1, N, D].
 
     Channels x = i and y = i + D/2 become x cos - y sin and y cos + x sin, products rounded to the dtype before they are
-    added up. The tensors are ones that the kernel `reads`; outputs lie in memory in the order of inputs.
+    added up. The layout is that of these tensors; outputs lie in memory in the order of inputs.
     """
     turned_queries, turned_keys = torch.empty_like(queries), torch.empty_like(keys)
-    rows, _, tokens, dim = queries.shape
-    args = RotaryArgs(
-        rows,
-        tokens,
-        dim,
-        cos.data_ptr(),
-        sin.data_ptr(),
-        0 if len(cos) == 1 else cos.stride(0),
-        _rows(queries, turned_queries),
-        _rows(keys, turned_keys),
-        DTYPES[queries.dtype],
-        torch.get_num_threads(),
-    )
+    args = RotaryArgs.from_buffer_copy(layout)
+    args.cos, args.sin, args.threads = cos.data_ptr(), sin.data_ptr(), torch.get_num_threads()
+    of_queries, of_keys = args.queries, args.keys
+    of_queries.source, of_queries.target = queries.data_ptr(), turned_queries.data_ptr()
+    of_keys.source, of_keys.target = keys.data_ptr(), turned_keys.data_ptr()
     native.loaded_library().winnow_rotary(ctypes.byref(args))
     return turned_queries, turned_keys
 
 
-def _rows(source: Tensor, target: Tensor) -> RotaryRows:
-    return RotaryRows(source.data_ptr(), target.data_ptr(), source.shape[1], *source.stride()[:3], *target.stride()[:3])
+def _rows(shape: torch.Size, strides: tuple[int, ...]) -> RotaryRows:
+    target = torch.empty_like(torch.empty_strided(shape, strides, device="meta"))
+    return RotaryRows(None, None, shape[1], *strides[:3], *target.stride()[:3])

@@ -18,6 +18,9 @@ class RowPlan:
     Keeps the memory that the arguments point to alive. Serves several threads at once.
     """
 
+    place: tuple[object, ...] = ()
+    """That of the parameters that it was made for, as their layer tells it."""
+
     def __init__(
         self,
         function: Callable[..., int],

@@ -12,14 +12,14 @@ from winnow.kernels.native_args import DTYPES
 from winnow.kernels.onednn import has_onednn, linear_by_onednn
 from winnow.models.direct import DirectLinear
 from winnow.models.dtypes import torch_multiplies
-from winnow.models.planned import Planned
+from winnow.models.planned import PlannedForFew
 from winnow.models.widened import linear_in_float32
 
 FEW = 32
 """Rows of inputs up to which torch's own products take longer."""
 
 
-class CompiledLinear(Planned[LinearPlan], DirectLinear):
+class CompiledLinear(PlannedForFew, DirectLinear):
     """A linear layer whose weight Winnow's kernels multiply by where few rows of inputs need no gradients.
 
     Many rows are torch's to multiply: on AMD's processors with AVX-512 those in float32 by oneDNN, and where torch has
@@ -34,6 +34,14 @@ class CompiledLinear(Planned[LinearPlan], DirectLinear):
     def compiled_weight(self) -> Weight:
         """Its parameters as they are."""
         return Weight(self.parameter("weight"), self._parameters["bias"])
+
+    def place(self) -> tuple[object, ...]:
+        """That of its parameters."""
+        numbers, bias = self._parameters["weight"], self._parameters["bias"]
+        if type(numbers) is not nn.Parameter:
+            raise KeyError("weight")
+        shaped = numbers.shape, numbers.stride(), numbers.dtype
+        return numbers.data_ptr(), shaped, None if bias is None else bias.data_ptr()
 
     def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
         """The plan of inputs of few rows, which Winnow's kernels multiply; None for others."""

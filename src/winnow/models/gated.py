@@ -10,12 +10,10 @@ from winnow.kernels.linear import outruns_torch
 from winnow.models.compiled import CompiledLinear
 from winnow.models.matrices import dtype_of
 from winnow.models.mlps import PiecewiseMLP
-from winnow.models.planned import PlanHolder
+from winnow.models.planned import PlanHolder, PlannedForFew
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.replacing import is_watched, replace_alike
 
-_KINDS = (CompiledLinear, QuantizedLinear)
-"""Kinds of layers that the kernels multiply by."""
 _GATE, _UP, _DOWN, _ACTIVATION = "gate_proj", "up_proj", "down_proj", "act_fn"
 
 
@@ -39,29 +37,38 @@ class GatedMLP(PlanHolder, PiecewiseMLP):
         parts = dict(mlp.named_children())
         if set(parts) != {_GATE, _UP, _DOWN, _ACTIVATION}:
             return False
-        return all(isinstance(parts[name], _KINDS) for name in (_GATE, _UP))
+        return all(isinstance(parts[name], PlannedForFew) for name in (_GATE, _UP))
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """hidden_states [..., T, W] -> [..., T, W]"""
         plan = self._plan_for(hidden_states)
         if plan is None:
             return super().forward(hidden_states)
-        found: Tensor = self._modules[_DOWN](plan.run(hidden_states))  # type: ignore[misc]
+        gated, parts = plan.run(hidden_states), self._modules
+        gate, down = parts[_GATE], parts[_DOWN]
+        if isinstance(gate, PlannedForFew) and isinstance(down, PlannedForFew) and not is_watched(down):
+            after = down.plan_beside(gate, plan.gate)
+            if after is not None:
+                return after.run(gated)
+        found: Tensor = down(gated)  # type: ignore[misc]
         return found
 
     def _plan_for(self, hidden_states: Tensor) -> GatedPlan | None:
         """None where one of the layers would not be done by the kernels, or a part is watched."""
         parts = self._modules
         gate, up, activation = parts[_GATE], parts[_UP], parts[_ACTIVATION]
-        if not (isinstance(gate, _KINDS) and isinstance(up, _KINDS)) or activation is not self._tried:
+        if not (isinstance(gate, PlannedForFew) and isinstance(up, PlannedForFew)) or activation is not self._tried:
             return None  # somebody put another layer there
         if is_watched(gate) or is_watched(up) or is_watched(activation):
             return None
-        plans = gate.plan_for_few(hidden_states), up.plan_for_few(hidden_states)
-        if plans[0] is None or plans[1] is None:
+        first = gate.plan_for_few(hidden_states)
+        if first is None:
             return None
-        if self._plan is None or self._plan.gate is not plans[0] or self._plan.up is not plans[1]:
-            self._plan = GatedPlan(plans[0], plans[1])
+        second = up.plan_beside(gate, first) or up.plan_for_few(hidden_states)
+        if second is None:
+            return None
+        if self._plan is None or self._plan.gate is not first or self._plan.up is not second:
+            self._plan = GatedPlan(first, second)
         return self._plan
 
 
@@ -85,7 +92,7 @@ def _kind_of(mlp: nn.Module) -> tuple[object, ...] | None:
 def computes_the_same(mlp: nn.Module) -> bool:
     """True if an MLP that `fits` computes what its parts tell, for a token of random numbers."""
     gate = mlp.get_submodule(_GATE)
-    assert isinstance(gate, _KINDS)
+    assert isinstance(gate, CompiledLinear | QuantizedLinear)
     sizes = torch.linspace(-20, 20, 1000, dtype=torch.float32, device="cpu")
     if not torch.allclose(mlp.get_submodule(_ACTIVATION)(sizes), nn.functional.silu(sizes)):
         return False

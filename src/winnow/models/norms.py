@@ -48,6 +48,13 @@ class CompiledRMSNorm(Planned[NormPlan], StandIn):
     def compiled_weight(self) -> NormWeight:
         return NormWeight(self.parameter("weight"), self.__dict__[self._epsilon], self._form)
 
+    def place(self) -> tuple[object, ...]:
+        numbers = self._parameters["weight"]
+        if type(numbers) is not nn.Parameter:
+            raise KeyError("weight")
+        shaped = numbers.shape, numbers.stride(), numbers.dtype
+        return numbers.data_ptr(), shaped, self.__dict__[self._epsilon], self._form
+
     def forward(self, hidden_states: Tensor) -> Tensor:
         """hidden_states [..., W] -> [..., W]"""
         plan = self.plan_for(hidden_states)

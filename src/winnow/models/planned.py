@@ -21,13 +21,10 @@ class Plannable(Protocol[AnyPlan]):
 
     @property
     def numbers(self) -> Tensor:
-        """The first of them, whose place is the layer's."""
+        """The first of them."""
 
     def fits(self) -> bool:
         """True if the kernels can read them."""
-
-    def place(self) -> tuple[object, ...]:
-        """Alike for parameters that are the same memory."""
 
     def plan(self) -> AnyPlan:
         """Raises ValueError for parameters that do not fit."""
@@ -48,7 +45,14 @@ class Planned(PlanHolder, Generic[Plan]):
 
     @abstractmethod
     def compiled_weight(self) -> Plannable[Plan]:
-        """The parameters that the kernels compute with."""
+        """The parameters that the kernels compute with. Raises KeyError where one is no parameter any more."""
+
+    @abstractmethod
+    def place(self) -> tuple[object, ...]:
+        """Addresses of the parameters, and all else that a plan is made of: alike where the same plan serves.
+
+        Every token asks for it. Raises KeyError as `compiled_weight`, and where the numbers are a tensor of a library.
+        """
 
     def plan_for(self, inputs: Tensor) -> Plan | None:
         """The plan; None for inputs that are elsewhere, of another dtype, or followed: for gradients or a compiler.
@@ -57,21 +61,34 @@ class Planned(PlanHolder, Generic[Plan]):
         """
         if is_recorded():
             return None
-        try:
-            weight = self.compiled_weight()
-        except KeyError:
-            self._plan = None
+        plan = self.current_plan()
+        if plan is None or type(inputs) is not Tensor or not inputs.is_cpu or inputs.dtype is not plan.dtype:
             return None
-        numbers, plan = weight.numbers, self._plan
         followed = torch.is_grad_enabled() and (inputs.requires_grad or self._wants_gradients())
-        if followed or type(inputs) is not Tensor or type(numbers) is not nn.Parameter or not inputs.is_cpu:
-            plan = None
-        elif plan is None or plan.place != weight.place():
-            plan = weight.plan() if weight.fits() else None
-        if plan is not self._plan:
-            # Otherwise it would keep memory that parameters have left.
-            self._plan = plan
-        return plan if plan is not None and inputs.dtype is plan.dtype else None
+        return None if followed else plan
+
+    def current_plan(self) -> Plan | None:
+        """The plan of the parameters as they are, whatever the inputs and whoever follows them."""
+        plan = self._plan
+        try:
+            known = plan is not None and plan.place == self.place()
+        except KeyError:
+            known = False
+        if not known:
+            # Also None: a plan would keep memory that parameters have left.
+            plan = self._plan = self._made()
+        return plan
+
+    def _made(self) -> Plan | None:
+        try:
+            weight, place = self.compiled_weight(), self.place()
+        except KeyError:
+            return None
+        if not weight.fits():
+            return None
+        plan = weight.plan()
+        plan.place = place
+        return plan
 
     def _wants_gradients(self) -> bool:
         return any(each is not None and each.requires_grad for each in self._parameters.values())
@@ -81,3 +98,25 @@ class Planned(PlanHolder, Generic[Plan]):
         found = self._parameters[name]
         assert found is not None
         return found
+
+
+class PlannedForFew(Planned[LinearPlan]):
+    """A linear layer that has a plan for few rows of inputs."""
+
+    @abstractmethod
+    def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
+        """The plan of inputs of so few rows that Winnow's kernels are the fastest way; None for others."""
+
+    def plan_beside(self, other: PlannedForFew, plan: LinearPlan) -> LinearPlan | None:
+        """The plan for as many rows as another layer has one for, which has seen to all that is not this layer's own.
+
+        None also where the two are of different kinds or dtypes.
+        """
+        own = self.current_plan() if type(other) is type(self) else None
+        if own is None or own.dtype is not plan.dtype or (torch.is_grad_enabled() and self._wants_gradients()):
+            return None
+        return self.trusted(own)
+
+    def trusted(self, plan: LinearPlan) -> LinearPlan | None:
+        """The plan; None where kernels read such a layer otherwise, or torch's are faster."""
+        return plan

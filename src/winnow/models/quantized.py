@@ -9,14 +9,15 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, outruns_torch
 from winnow.models.dtypes import torch_multiplies
 from winnow.models.parts import parts_of
-from winnow.models.planned import Planned
+from winnow.models.planned import PlannedForFew
 from winnow.models.room import Room
 
 
-class QuantizedLinear(Planned[LinearPlan], ABC):
+class QuantizedLinear(PlannedForFew, ABC):
     """A linear layer whose weight has few bits a value.
 
     Few rows of inputs are multiplied as the weight is stored: by Winnow's kernels where they outrun torch's, else by
@@ -109,10 +110,30 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
         outputs = outputs.view(*inputs.shape[:-1], self.out_features)
         return outputs if self.bias is None else outputs + self.bias
 
+    def place(self) -> tuple[object, ...]:
+        """That of its parameters."""
+        held = self._parameters
+        numbers, scales, bias = held[self.stored_names[0]], held["scales"], held["bias"]
+        if type(numbers) is not nn.Parameter or scales is None:
+            raise KeyError(self.stored_names)
+        shaped = numbers.shape, numbers.stride(), numbers.dtype
+        return numbers.data_ptr(), scales.data_ptr(), shaped, None if bias is None else bias.data_ptr()
+
     def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
-        """The plan of inputs of so few rows that Winnow's kernels are the fastest way; None for others."""
-        few = inputs.numel() <= self.compiled_few * self.in_features
-        return self.plan_for(inputs) if few and outruns_torch() and self.is_compiled() else None
+        """None also on processors where torch's kernels are faster."""
+        if inputs.numel() > self.compiled_few * self.in_features or not outruns_torch():
+            return None
+        plan = self.plan_for(inputs)
+        return None if plan is None else self.trusted(plan)
+
+    def trusted(self, plan: LinearPlan) -> LinearPlan | None:
+        """None where the weight `is_compiled` not: asked once for every plan and instruction set."""
+        used = native.isa()
+        if plan.trusted_on is not used:
+            if not self.is_compiled():
+                return None
+            plan.trusted_on = used
+        return plan
 
     @property
     def weight(self) -> Tensor:

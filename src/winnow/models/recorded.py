@@ -8,7 +8,9 @@ from torch import Tensor
 
 def is_recorded() -> bool:
     """True under `torch.compile`, in a trace, and under autocast, which chooses other dtypes for operators."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu")
+    # Every layer asks for every token, so without the function that torch.jit has for it.
+    traced = torch._C._get_tracing_state() is not None
+    return traced or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
 
 
 def is_followed(*tensors: Tensor) -> bool:

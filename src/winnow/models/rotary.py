@@ -35,9 +35,10 @@ class RotaryByKernel:
 
     def __call__(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *other: Any, **named: Any) -> Any:
         """The same as the model's own; `other` and `named` are its own, too."""
-        if other or named or is_followed(q, k, cos, sin) or not rotary.reads(q, k, cos, sin):
+        layout = None if other or named or is_followed(q, k, cos, sin) else rotary.layout_of(q, k, cos, sin)
+        if layout is None:
             return self._own(q, k, cos, sin, *other, **named)
-        return rotary.turn(q, k, cos, sin)
+        return rotary.turn(q, k, cos, sin, layout)
 
 
 def embed_in_one_pass(model: nn.Module) -> None:
@@ -145,7 +146,9 @@ def computes_the_same(own: Embed) -> bool:
             expected = own(queries, keys, cos, sin)
         except (TypeError, ValueError, IndexError, RuntimeError):
             return False  # it takes other tensors
-        found = rotary.turn(queries, keys, cos, sin)
+        layout = rotary.layout_of(queries, keys, cos, sin)
+        assert layout is not None
+        found = rotary.turn(queries, keys, cos, sin, layout)
         if not isinstance(expected, tuple) or len(expected) != len(found):
             return False
         if not all(_alike(*pair) for pair in zip(found, expected, strict=True)):
