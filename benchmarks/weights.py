@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -196,9 +198,8 @@ def main() -> None:
     head = ["weights", "parameters", "per token", "of the first", "prefill", "of the first", "-log p", "KL"]
     table = markdown_table(head, [row(variant, found[0]) for variant in found])
     print(table)
-    skipped = ["--skip", *options.skip] if options.skip else []
-    named = ["--page", options.page] if options.page != parser.get_default("page") else []
-    command = " ".join(["python benchmarks/weights.py MODEL", *skipped, *named])
+    given = ["MODEL" if each == options.model else each for each in sys.argv[1:]]
+    command = f"python benchmarks/weights.py {shlex.join(given)}"
     about = (
         f"# Weights of fewer bits\n\n`{command}` on {model_name(source)}. {machine()} A "
         f"prompt of {options.tokens:,} tokens, {options.rows} at a time, decoded from a cache of {options.budget} "
