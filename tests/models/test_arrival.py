@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from support.families import build
+from support.families import build, build_any, vision_models
 from support.sources import source_in
 from winnow.errors import ModelError
 from winnow.models import load_model, quantize_weights
@@ -37,12 +37,13 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    "family", ["llama", "qwen2", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v2", "granitemoe", "gemma3_text"]
+    "family",
+    ["llama", "qwen2", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v2", "granitemoe", "gemma3_text", *vision_models()],
 )
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_model_is_the_same_whenever_it_is_rounded(family: str, weights: str, dtype: str, tmp_path: Path) -> None:
-    source = stored(build(family), tmp_path)
+    source = stored(build_any(family), tmp_path)
     expected = load_model(source, "cpu", dtype)
     quantize_weights(expected, weights)
     found = load_model(source, "cpu", dtype, weights=weights)

@@ -45,6 +45,8 @@ class _Arrivals:
         self._rounding = rounding
         self._thread = get_ident()
         self._models: set[PreTrainedModel] = set()
+        self._whole: list[PreTrainedModel] = []
+        self._seen = 0
         self._staying: set[nn.Module] = set()
 
     def note(self, parent: nn.Module, name: str, child: nn.Module | None) -> None:
@@ -73,18 +75,29 @@ class _Arrivals:
         return RoundedWeights.instead_of(parameter, self._rounding.layer(parameter, at_least=bits))
 
     def _is_output(self, module: nn.Module) -> bool:
-        return any(model.get_output_embeddings() is module for model in self._models)
+        return any(model.get_output_embeddings() is module for model in self._outermost())
 
     def _embeds_alone(self, module: nn.Module) -> bool:
         """True for an embedding that may be rounded, and whose weight is no other layer's."""
         return embeds_plainly(module) and any(
-            model.get_input_embeddings() is module
-            and not model.config.get_text_config(decoder=True).tie_word_embeddings
-            for model in self._models
+            model.get_input_embeddings() is module and not _ties(model) for model in self._outermost()
         )
 
     def _embeds(self, parameter: nn.Parameter) -> bool:
-        return any(getattr(model.get_input_embeddings(), "weight", None) is parameter for model in self._models)
+        return any(getattr(model.get_input_embeddings(), "weight", None) is parameter for model in self._outermost())
+
+    def _outermost(self) -> list[PreTrainedModel]:
+        """Models that are in no other one: the one that is read, without its text model and what sees its images."""
+        if self._seen != len(self._models):
+            inner = {each for model in self._models for each in model.modules() if each is not model}
+            self._whole, self._seen = [model for model in self._models if model not in inner], len(self._models)
+        return self._whole
+
+
+def _ties(model: PreTrainedModel) -> bool:
+    """True if the output layer may get the embedding's weight."""
+    told = model.config, model.config.get_text_config(decoder=True)
+    return any(getattr(each, "tie_word_embeddings", False) for each in told)
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def written_out(config: PreTrainedConfig) -> Any:
 
 
 def bits_of(weights: str) -> int:
-    """The fewest bits that weights are rounded to. Those that a GGUF file has in 4 are not rounded to keep them."""
+    """The fewest bits that weights are rounded to, which those that a GGUF file has in 4 are not."""
     return 4 if weights == "int4" else 8
 
 
