@@ -328,8 +328,7 @@ def no_weights(*_):
 
 @pytest.fixture
 def light(monkeypatch):
-    for module in ("loading", "opened_context"):
-        monkeypatch.setattr(f"winnow.commands.{module}.load_model", no_weights)
+    monkeypatch.setattr("winnow.commands.loading.load_model", no_weights)
 
 
 @pytest.fixture
