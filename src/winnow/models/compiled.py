@@ -12,7 +12,7 @@ from winnow.kernels.native_args import DTYPES
 from winnow.kernels.onednn import has_onednn, linear_by_onednn
 from winnow.models.direct import DirectLinear
 from winnow.models.dtypes import torch_multiplies
-from winnow.models.planned import PlannedForFew
+from winnow.models.planned import PlannedForFew, place_of
 from winnow.models.widened import linear_in_float32
 
 FEW = 32
@@ -37,11 +37,8 @@ class CompiledLinear(PlannedForFew, DirectLinear):
 
     def place(self) -> tuple[object, ...]:
         """That of its parameters."""
-        numbers, bias = self._parameters["weight"], self._parameters["bias"]
-        if type(numbers) is not nn.Parameter:
-            raise KeyError("weight")
-        shaped = numbers.shape, numbers.stride(), numbers.dtype
-        return numbers.data_ptr(), shaped, None if bias is None else bias.data_ptr()
+        bias = self._parameters["bias"]
+        return *place_of(self._parameters["weight"]), None if bias is None else bias.data_ptr()
 
     def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
         """The plan of inputs of few rows, which Winnow's kernels multiply; None for others."""

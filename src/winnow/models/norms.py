@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from winnow.kernels import native
 from winnow.kernels.norm import NormForm, NormPlan, NormWeight
-from winnow.models.planned import Planned
+from winnow.models.planned import Planned, place_of
 from winnow.models.replacing import StandIn, may_be_replaced, replace_alike
 
 _NAME = "RMSNorm"
@@ -49,11 +49,7 @@ class CompiledRMSNorm(Planned[NormPlan], StandIn):
         return NormWeight(self.parameter("weight"), self.__dict__[self._epsilon], self._form)
 
     def place(self) -> tuple[object, ...]:
-        numbers = self._parameters["weight"]
-        if type(numbers) is not nn.Parameter:
-            raise KeyError("weight")
-        shaped = numbers.shape, numbers.stride(), numbers.dtype
-        return numbers.data_ptr(), shaped, self.__dict__[self._epsilon], self._form
+        return *place_of(self._parameters["weight"]), self.__dict__[self._epsilon], self._form
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """hidden_states [..., W] -> [..., W]"""

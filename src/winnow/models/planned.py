@@ -19,15 +19,18 @@ AnyPlan = TypeVar("AnyPlan", covariant=True)
 class Plannable(Protocol[AnyPlan]):
     """Parameters that the kernels compute with: `Weight`, `NormWeight`."""
 
-    @property
-    def numbers(self) -> Tensor:
-        """The first of them."""
-
     def fits(self) -> bool:
         """True if the kernels can read them."""
 
     def plan(self) -> AnyPlan:
         """Raises ValueError for parameters that do not fit."""
+
+
+def place_of(numbers: Tensor | None) -> tuple[object, ...]:
+    """The address of a parameter, and how it lies there. Raises KeyError for none, and for a tensor of a library."""
+    if type(numbers) is not nn.Parameter:
+        raise KeyError
+    return numbers.data_ptr(), numbers.shape, numbers.stride(), numbers.dtype
 
 
 class PlanHolder(nn.Module):

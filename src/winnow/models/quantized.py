@@ -13,7 +13,7 @@ from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, outruns_torch
 from winnow.models.dtypes import torch_multiplies
 from winnow.models.parts import parts_of
-from winnow.models.planned import PlannedForFew
+from winnow.models.planned import PlannedForFew, place_of
 from winnow.models.room import Room
 
 
@@ -113,11 +113,11 @@ class QuantizedLinear(PlannedForFew, ABC):
     def place(self) -> tuple[object, ...]:
         """That of its parameters."""
         held = self._parameters
-        numbers, scales, bias = held[self.stored_names[0]], held["scales"], held["bias"]
-        if type(numbers) is not nn.Parameter or scales is None:
-            raise KeyError(self.stored_names)
-        shaped = numbers.shape, numbers.stride(), numbers.dtype
-        return numbers.data_ptr(), scales.data_ptr(), shaped, None if bias is None else bias.data_ptr()
+        scales, bias = held["scales"], held["bias"]
+        if scales is None:
+            raise KeyError("scales")
+        place = place_of(held[self.stored_names[0]])
+        return *place, scales.data_ptr(), None if bias is None else bias.data_ptr()
 
     def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
         """None also on processors where torch's kernels are faster."""
