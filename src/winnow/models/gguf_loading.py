@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from winnow.models.gguf_rows import FileRows
 from winnow.models.gguf_tracing import parameters_in
+from winnow.models.meanwhile import meanwhile
 
 Change = Callable[[PreTrainedModel, dict[str, Tensor | FileRows]], dict[str, Any]]
 """Given a model and its parameters in a file, tells what transformers reads in their place."""
@@ -28,20 +29,15 @@ def read_row_by_row(change: Change | None = None) -> Iterator[None]:
     """
     from transformers import modeling_gguf_pytorch_utils as unpacking  # what it imports is for such files only
 
-    module: Any = unpacking
+    def load(path: str, return_tensors: bool = False, model_to_load: Any = None, torch_dtype: Any = None) -> Any:
+        if not return_tensors:
+            return plain(path)
+        found = parameters_in(path, model_to_load, torch_dtype or torch.float32)
+        if found is None:
+            return plain(path, return_tensors, model_to_load, torch_dtype)
+        return {"tensors": found if change is None else change(model_to_load, found)}
+
     with _ONE_AT_A_TIME:
-        plain = module.load_gguf_checkpoint
-
-        def load(path: str, return_tensors: bool = False, model_to_load: Any = None, torch_dtype: Any = None) -> Any:
-            if not return_tensors:
-                return plain(path)
-            found = parameters_in(path, model_to_load, torch_dtype or torch.float32)
-            if found is None:
-                return plain(path, return_tensors, model_to_load, torch_dtype)
-            return {"tensors": found if change is None else change(model_to_load, found)}
-
-        module.load_gguf_checkpoint = load
-        try:
+        plain = unpacking.load_gguf_checkpoint
+        with meanwhile(unpacking, "load_gguf_checkpoint", load):
             yield
-        finally:
-            module.load_gguf_checkpoint = plain

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from winnow.models.meanwhile import meanwhile
+
 _LIST, _TEXT, _NUMBER = 9, 8, 5
 """Kinds of values in a file: a list, and of what it may be; integers of 32 bits here."""
 _SAMPLES = (
@@ -46,8 +48,7 @@ def _put(changed: ExitStack, owner: Any, name: str, home: str, quicker: Callable
     plain = getattr(owner, name, None)
     quick = quicker(plain) if getattr(plain, "__module__", None) == home else None
     if quick is not None:
-        setattr(owner, name, quick)
-        changed.callback(setattr, owner, name, plain)
+        changed.enter_context(meanwhile(owner, name, quick))
 
 
 @cache

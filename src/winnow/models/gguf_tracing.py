@@ -6,8 +6,6 @@ code is given numbers of rows in place of weights, and so tells where each row o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from math import prod
 from typing import Any
@@ -19,6 +17,7 @@ from transformers import PreTrainedModel
 
 from winnow.models.gguf_rows import FileRows, FileTensor
 from winnow.models.gguf_strings import lists_in_one_pass
+from winnow.models.meanwhile import meanwhile
 
 _STEP, _FIRST = 977, 311
 """Row n is marked as n * 977 + 311: arithmetic that is meant for weights turns no mark into another row's."""
@@ -48,37 +47,18 @@ def _marked(path: str, model: PreTrainedModel) -> tuple[list[FileTensor], dict[s
     (architecture,) = unpacking.read_field(reader, "general.architecture")
     config = model.config.get_text_config(decoder=True).to_dict()
     processor = unpacking.TENSOR_PROCESSORS.get(architecture, unpacking.TensorProcessor)(config=config)
-    with _tables_of_names_once():
+    # It wants the same table of an architecture's names for each module.
+    with meanwhile(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map)):
         names = unpacking.get_gguf_hf_weights_map(model, processor)
     made: dict[str, Any] = {"config": config, "tensors": {}}
     tensors: list[FileTensor] = []
     for tensor in reader.tensors:
-        weights = _values(tensor) if tensor.data.ndim < 2 else _marks(tensor, tensors)
+        vector = tensor.data.ndim < 2
+        weights = gguf.dequantize(tensor.data, tensor.tensor_type) if vector else _marks(tensor, tensors)
         result = processor.process(weights=weights, name=tensor.name, tensor_key_mapping=names, parsed_parameters=made)
         if result.name in names:
             made["tensors"][names[result.name]] = torch.from_numpy(np.array(result.weights))
     return tensors, made["tensors"]
-
-
-@contextmanager
-def _tables_of_names_once() -> Iterator[None]:
-    """Lets transformers, which wants the same table of an architecture's names for each module, have it made once."""
-    import gguf
-
-    package: Any = gguf
-    plain = package.get_tensor_name_map
-    package.get_tensor_name_map = cache(plain)
-    try:
-        yield
-    finally:
-        package.get_tensor_name_map = plain
-
-
-def _values(tensor: Any) -> np.ndarray:
-    import gguf
-
-    found: np.ndarray = gguf.dequantize(tensor.data, tensor.tensor_type)
-    return found
 
 
 def _marks(tensor: Any, tensors: list[FileTensor]) -> np.ndarray:
