@@ -130,9 +130,10 @@ def _bytes(weight: Tensor) -> int:
 def measure(found: list[Variant], ids: Tensor, budget: str, steps: int, rounds: int) -> None:
     """Fills in what is measured: prefills in turns, then decoding steps in turns, on a compressed cache each."""
     text = ids[:1, :LIKELIHOOD_TOKENS]
-    reference = found[0].model(text).logits[0]
+    reference = None
     for variant in found:
         logits = variant.model(text).logits[0]
+        reference = logits if reference is None else reference
         variant.likelihood = float(cross_entropy(logits[:-1].float(), text[0, 1:]))
         variant.divergence = divergence(logits, reference)
     caches = []

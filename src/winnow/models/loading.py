@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +144,8 @@ def _loaded(
     )
     if folder is not None:
         options |= {"device_map": device_map, "offload_folder": folder.name}
-    arrival: AbstractContextManager[None] = nullcontext()
-    rounding = Rounding(bits_of(weights))
-    if weights != "auto":
-        arrival = rounded_on_arrival(rounding)
-    with arrival:
+    rounding = None if weights == "auto" else Rounding(bits_of(weights))
+    with nullcontext() if rounding is None else rounded_on_arrival(rounding):
         if source.gguf:
             model, found = _from_gguf(source, options, weights, rounding)
         else:
@@ -168,9 +165,9 @@ def _from_checkpoint(source: ModelSource, options: dict[str, Any], weights: str)
 
 
 def _from_gguf(
-    source: ModelSource, options: dict[str, Any], weights: str, rounding: Rounding
+    source: ModelSource, options: dict[str, Any], weights: str, rounding: Rounding | None
 ) -> tuple[PreTrainedModel, Any]:
-    kept = LevelsKept(rounding) if weights in ("int4", "gguf") else None
+    kept = None if rounding is None or weights == "int8" else LevelsKept(rounding)
     follow_settings()
     # With the configuration: reading it again takes seconds.
     options = options | {"config": source.config}

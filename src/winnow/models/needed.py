@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.room import Room
 from winnow.models.roundable import embeds_plainly, holds_experts, is_linear, weights_to_round
+from winnow.models.rounding import kind_for
 
-_SMALLEST: dict[str, type[QuantizedLinear] | None] = {"auto": None, "int8": Int8Linear, "int4": Int4Linear}
-"""Kinds of layers that weights become where their shapes fit, by the names of weights; None where they stay."""
+_FEWEST = {"auto": None, "int8": 8, "int4": 4}
+"""Bits that weights are rounded to where their shapes fit, by the names of weights; None where they stay."""
 
 
 class _RoomOnPaper(Room):
@@ -32,9 +32,10 @@ def weight_bytes(skeleton: PreTrainedModel, weights: str = "auto") -> int | None
     where they stay plain, "int8" or "int4" where layers get fewer bits, as by `quantize_weights`. A parameter that
     several modules share takes its bytes once.
     """
-    if weights not in _SMALLEST:
+    if weights not in _FEWEST:
         return None
-    kinds = dict(_rounded(skeleton, _SMALLEST[weights]))
+    fewest = _FEWEST[weights]
+    kinds = {} if fewest is None else dict(_rounded(skeleton, fewest))
     # A parameter that has few bits in one module may stay plain in another one.
     found: dict[tuple[nn.Parameter, bool], int] = {}
     for module in skeleton.modules():
@@ -45,24 +46,16 @@ def weight_bytes(skeleton: PreTrainedModel, weights: str = "auto") -> int | None
     return sum(found.values())
 
 
-def _rounded(
-    skeleton: PreTrainedModel, smallest: type[QuantizedLinear] | None
-) -> Iterator[tuple[tuple[nn.Module, str], type[QuantizedLinear]]]:
+def _rounded(skeleton: PreTrainedModel, fewest: int) -> Iterator[tuple[tuple[nn.Module, str], type[QuantizedLinear]]]:
     """Parameters that become layers of few bits, each by its module and its name there."""
-    if smallest is None:
-        return
     head, embedding = skeleton.get_output_embeddings(), skeleton.get_input_embeddings()
     for _, layer, name in weights_to_round(skeleton):
-        small = layer is not head and _fits(smallest, _shape_by_output(layer, layer.get_parameter(name)))
-        yield (layer, name), smallest if small else Int8Linear
+        shape = _shape_by_output(layer, layer.get_parameter(name))
+        yield (layer, name), kind_for(8 if layer is head else fewest, shape)
     if embeds_plainly(embedding):
         tied = head is not None and getattr(head, "weight", None) is embedding.weight
         if not tied or is_linear(head):
             yield (embedding, "weight"), Int8Linear
-
-
-def _fits(kind: type[QuantizedLinear], shape: Sequence[int]) -> bool:
-    return kind is not Int4Linear or Int4Linear.fits(shape)
 
 
 def _stored(kind: type[QuantizedLinear], module: nn.Module, weight: nn.Parameter) -> Sequence[Tensor]:

@@ -20,6 +20,11 @@ from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.room import Room
 
 
+def kind_for(bits: int, shape: Sequence[int]) -> type[QuantizedLinear]:
+    """The kind of layers that weights [..., O, I] get: of 4 bits, if no more are asked for and they fit, else of 8."""
+    return Int4Linear if bits == 4 and Int4Linear.fits(shape) else Int8Linear
+
+
 class RoundedWeights(nn.Parameter):
     """Weights that are rounded already: it has their shape in a module, and the memory of a single value."""
 
@@ -77,5 +82,4 @@ class Rounding:
         return QuantizedStack(Int4Linear, stored, None) if experts else Int4Linear(stored, None)
 
     def _kind(self, shape: Sequence[int], at_least: int) -> type[QuantizedLinear]:
-        small = max(self._fewest, at_least) == 4 and Int4Linear.fits(shape)
-        return Int4Linear if small else Int8Linear
+        return kind_for(max(self._fewest, at_least), shape)
