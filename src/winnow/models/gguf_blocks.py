@@ -19,8 +19,6 @@ _EVERY_BYTE = 0x01010101
 _EVERY_BIT = int.from_bytes(bytes(1 << bit for bit in range(8)), "little", signed=True)
 _SCALES = 12
 """Bytes that eight steps and eight least values of 6 bits take."""
-
-
 _Read = tuple[Tensor, int, Tensor, Tensor | None]
 """The parts of `Levels`, in their order."""
 
