@@ -189,7 +189,7 @@ def _generated_ms(setting: Setting, model: PreTrainedModel, ids: Tensor, clock: 
     marks = _Marks(clock.device)
     settings = GenerationConfig(do_sample=False, max_new_tokens=WRITTEN, pad_token_id=0)
     cache = _cache(setting, model, clock.rounds)
-    with winnow.cuda_graphs(model) if setting.cache != STOCK else nullcontext():
+    with winnow.step_graphs(model) if setting.cache != STOCK else nullcontext():
         model.generate(
             ids,
             attention_mask=torch.ones_like(ids),

@@ -112,7 +112,7 @@ def _models(records: list[Record]) -> str:
         "sdpa. *Over transformers'*: what the prefill takes longer than with stock, or with static where stock was not "
         "measured, compression included. "
         "*Step ms*: a step as Python launches it, which is the host's time more than the GPU's. "
-        "*Generate ms*: a token of an answer of 48 by `model.generate`, ours within `winnow.cuda_graphs`, which "
+        "*Generate ms*: a token of an answer of 48 by `model.generate`, ours within `winnow.step_graphs`, which "
         "captures graphs meanwhile; not measured for static. "
         "*Graphed ms*: a step that is replayed from a CUDA graph, ours by `winnow.GraphedDecoder`; the stock cache "
         "allows none. *Static's / ours*: of these steps; a static cache always has a mask, with which transformers "

@@ -60,7 +60,7 @@ def test_answers(model, tokenizer, options):
 def test_contexts_that_generation_goes_on_from(small):
     context = winnow.compress(small, prompt(length=30), "expectedattention @ 50%")
     ids = torch.cat([context.input_ids, prompt(length=4, seed=1)], dim=1)
-    with winnow.cuda_graphs(small):
+    with winnow.step_graphs(small):
         output = small.generate(ids, **{generation_name(): context.cache()}, max_new_tokens=3, do_sample=False)
     assert output.shape == (1, 37)
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
         compress as compress,
     )
     from winnow.cache import (
-        cuda_graphs as cuda_graphs,
+        load_context as load_context,
     )
     from winnow.cache import (
-        load_context as load_context,
+        step_graphs as step_graphs,
     )
     from winnow.composition.known import register as register
     from winnow.composition.method import Method as Method
@@ -98,7 +98,7 @@ else:
         "WinnowError": "winnow.errors",
         "__version__": "winnow.version",
         "compress": "winnow.cache",
-        "cuda_graphs": "winnow.cache",
+        "step_graphs": "winnow.cache",
         "diagnose": "winnow.diagnostics",
         "generate": "winnow.evaluate",
         "load_context": "winnow.cache",

@@ -38,7 +38,7 @@ class ContextError(CacheError):
 
 
 class GraphError(CacheError):
-    """A decoding step cannot be captured in a CUDA graph; the cache is unchanged."""
+    """A decoding step cannot be captured in a graph; the cache is unchanged."""
 
 
 class ModelError(WinnowError, ValueError):

@@ -67,7 +67,7 @@ def test_answers_within_graphs_are_those_without(family: str) -> None:
     ids = prompt(length=PROMPT).cuda()
     plain, graphed = (winnow.CompressedCache(model, "adakv(window=4) @ 12") for _ in range(2))
     expected = model.generate(ids, past_key_values=plain, **GREEDY)
-    with winnow.cuda_graphs(model), warnings.catch_warnings():
+    with winnow.step_graphs(model), warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*CUDA graph")
         found = model.generate(ids, past_key_values=graphed, **GREEDY)
     assert torch.equal(found, expected)

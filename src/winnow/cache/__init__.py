@@ -5,8 +5,8 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context, compress, load_context
 from winnow.cache.graphed import GraphedDecoder
 from winnow.cache.stats import CacheStats
-from winnow.cache.while_graphed import cuda_graphs
+from winnow.cache.while_graphed import step_graphs
 
 register()
 
-__all__ = ["CacheStats", "CompressedCache", "Context", "GraphedDecoder", "compress", "cuda_graphs", "load_context"]
+__all__ = ["CacheStats", "CompressedCache", "Context", "GraphedDecoder", "compress", "load_context", "step_graphs"]

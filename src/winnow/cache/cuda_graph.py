@@ -1,4 +1,4 @@
-"""Work on a device, captured once and replayed: the seam between a decode step and CUDA graphs."""
+"""Work on a CUDA device, captured once and replayed."""
 
 from __future__ import annotations
 
@@ -6,25 +6,12 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from winnow.kernels.gpu.streams import stream_for
-
-
-class Captured(Protocol):
-    """Work that can be done again, on the same memory, without the host going through it."""
-
-    output: Tensor
-    """The result of the latest replay, in memory that the next one writes."""
-
-    def replay(self) -> None: ...
-
-
-Capture = Callable[[Callable[[], Tensor], torch.device], Captured]
-"""A way to capture work on a device; it is gone through once, and only a replay does it."""
 
 _one_at_a_time = RLock()
 

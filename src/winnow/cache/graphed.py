@@ -1,9 +1,10 @@
-"""Decoding token by token through a CUDA graph of the whole step: the host's part of it is one launch."""
+"""Decoding token by token through a graph of the whole step, which Python has no part in."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -11,17 +12,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from winnow.cache.capture import Capture, Captured
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.cuda_graph import Capture, Captured, CudaGraph
+from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.guards import check_implementation, is_count
+from winnow.cache.host_graph import HostGraph
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.placed_step import Places
 from winnow.cache.prefix import Prefix
 from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.tail import Tail
+from winnow.cache.writable import writable
 from winnow.errors import CacheError, GraphError
 from winnow.kernels.interface import AttentionPlan, DecodePlan
+from winnow.kernels.without_autocast import autocast_is_on
 from winnow.models.cache_argument import with_cache
+from winnow.models.replacing import is_watched_by_others
 
 INSTEAD = "call the model itself, with this cache"
 ordinary_forward: WeakKeyDictionary[PreTrainedModel, Callable[..., Any]] = WeakKeyDictionary()
@@ -54,7 +60,7 @@ class _Graph(NamedTuple):
 
     captured: Captured
     layers: list[_LayerMemory]
-    places: Places
+    places: Places | None
 
 
 class _Rehearsal:
@@ -100,21 +106,22 @@ class _Held(NamedTuple):
 
 
 class GraphedDecoder:
-    """Decoding over a compressed prompt, one token per row at a time, by replaying a CUDA graph of the step.
+    """Decoding over a compressed prompt, one token per row at a time, by replaying a graph of the step.
 
-    A small model then decodes as fast as its kernels run, instead of as fast as the host launches them. The first step
-    is an ordinary one, the second a rehearsal, and the third is captured. After anything that moves memory (a fold,
-    `room` tokens, a new order of rows), one step is ordinary again and the next one is captured. After every step the
-    cache is as after an ordinary step, so both kinds can alternate: calls of the model with this cache, `generate()`,
-    `crop`, `copy.deepcopy`.
+    A small model then decodes as fast as its kernels run, instead of as fast as Python asks for them. On a GPU it is a
+    CUDA graph, on a CPU a list of operators and calls of the compiled kernels. The first step is an ordinary one, the
+    second, on a GPU, a rehearsal, and the next is captured. After anything that moves memory (a fold, `room` tokens, a
+    new order of rows), one step is ordinary again and the next one is captured. After every step the cache is as after
+    an ordinary step, so both kinds can alternate: calls of the model with this cache, `generate()`, `crop`,
+    `copy.deepcopy`.
 
     Args:
-        model: a decoder-only model on one CUDA device, after `model.set_attn_implementation("winnow")`.
+        model: a decoder-only model on one device, after `model.set_attn_implementation("winnow")`.
         cache: a cache of this model, with a compressed prompt.
         room: number of tokens to make room for in the tails at a time.
         positions: [R] or [R, 1] positions of the next tokens. None: the number of tokens in each row, without padding,
             as `generate()` counts them.
-        capture: a function that captures work on the model's device.
+        capture: a function that captures work on the model's device; None: the one for this kind of device.
 
     Raises:
         GraphError: the model has sliding-window, linear or latent layers, lies on several devices, or is in assisted
@@ -130,32 +137,34 @@ class GraphedDecoder:
         room: int = 256,
         *,
         positions: Tensor | None = None,
-        capture: Capture = CudaGraph,
+        capture: Capture | None = None,
     ) -> None:
         self._model = model
         self._cache = cache
         if not is_count(room):
             raise CacheError(f"room is {room!r}; give the number of tokens to make room for, at least 1.")
         self._room = int(room)
-        self._capture = capture
         self._layers = _layers_of(model, cache)
         self._check_ready()
         self._device = self._layers[0].device
+        self._is_here = self._device.type == "cpu"
+        self._capture = capture or (HostGraph if self._is_here else CudaGraph)
         self._graph: _Graph | None = None
         self._replays = 0
-        self._rehearsed = False
+        self._rehearsed = self._is_here  # where a step that is recorded is done like any other
         for layer in self._layers:
             layer.make_room(self._room)
-        self._held = _Held.by(self._layers[0])
-        self._ahead = self._positions_ahead(positions)
-        self._place_rows()
+        with writable():
+            self._held = _Held.by(self._layers[0])
+            self._ahead = self._positions_ahead(positions)
+            self._place_rows()
 
     @property
     def replays(self) -> int:
         """Number of steps replayed from the current graph so far; 0 if there is none."""
         return 0 if self._graph is None else self._replays
 
-    @torch.no_grad()
+    @writable()
     def step(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """Appends one token per row to the cache and returns the logits [R, V] of the next tokens, without gradients.
 
@@ -164,8 +173,8 @@ class GraphedDecoder:
             positions: [R] or [R, 1] positions of these tokens; None: those after the previous step's.
 
         Raises:
-            GraphError: the step cannot be captured, the kernels are not Triton's, the model is in assisted decoding, or
-                autocast is on.
+            GraphError: the step cannot be captured, the kernels are torch's, the model is in assisted decoding, or
+                autocast is on. On a CPU also where modules of the model have hooks or are compiled.
             CacheError: the cache no longer holds a compressed prompt, an earlier forward pass was not finished, or the
                 rows changed after positions were given to the decoder.
             ValueError: tokens or positions do not match the rows.
@@ -201,14 +210,29 @@ class GraphedDecoder:
         return logits
 
     def _replayed(self, graph: Captured) -> Tensor:
-        with self._cache.compression.progress.changing():
+        with self._or_as_before() if self._is_here else self._cache.compression.progress.changing():
             graph.replay()
             for layer in self._layers:
                 layer.count_token()
         self._held.lengths.add_(1)
         return graph.output.clone()
 
+    @contextmanager
+    def _or_as_before(self) -> Iterator[None]:
+        """Within, a CPU adds a token to every row; if that fails, the cache is as before."""
+        marks = [layer.mark(self._held.lengths) for layer in self._layers]
+        try:
+            yield
+        except BaseException:
+            self._graph = None
+            for layer, mark in zip(self._layers, marks, strict=True):
+                layer.take_back(mark)
+            self._place_rows()
+            raise
+
     def _graphed(self, memory: list[_LayerMemory]) -> _Graph:
+        if self._is_here:
+            _check_unseen(self._model)
         try:
             return self._recorded(memory, self._capture)
         except (CacheError, torch.OutOfMemoryError):
@@ -220,7 +244,7 @@ class GraphedDecoder:
 
     def _recorded(self, memory: list[_LayerMemory], capture: Capture) -> _Graph:
         """The next step, captured; the cache is as before."""
-        places = Places([each.tail for each in memory], [each.recent for each in memory])
+        places = self._places(memory)
         marks = []
         try:
             for layer, each in zip(self._layers, memory, strict=True):
@@ -236,7 +260,15 @@ class GraphedDecoder:
             raise
         return _Graph(captured, memory, places)
 
-    def _placed_pass(self, places: Places) -> Tensor:
+    def _places(self, memory: list[_LayerMemory]) -> Places | None:
+        """Places of the next token that a device knows; None on a CPU, where kernels count tokens."""
+        if self._is_here:
+            return None
+        return Places([each.tail for each in memory], [each.recent for each in memory])
+
+    def _placed_pass(self, places: Places | None) -> Tensor:
+        if places is None:
+            return self._pass()
         places.begin()
         logits = self._pass()
         places.end()
@@ -261,12 +293,12 @@ class GraphedDecoder:
             )
         if any(layer.recording for layer in self._layers):
             raise GraphError(
-                "assisted decoding removes tokens from this cache, which a CUDA graph cannot do; end it, or make a new "
+                "assisted decoding removes tokens from this cache, which a graph cannot do; end it, or make a new "
                 "CompressedCache."
             )
-        if torch.is_autocast_enabled("cuda"):
+        if autocast_is_on(first.device):
             raise GraphError(
-                "the weights that autocast converts are freed at its end, but a CUDA graph would still read them; "
+                "the weights that autocast converts are freed at its end, but a graph would still read them; "
                 f"load the model in that dtype, or {INSTEAD}."
             )
         self._cache.get_seq_length()  # raises where the last pass was not finished
@@ -333,27 +365,38 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
     if others:
         raise GraphError(
             f"some layers of this model ({', '.join(others)}) are not full attention with separate heads, and count "
-            f"tokens on the host, so a step cannot be captured in a CUDA graph; {INSTEAD}."
+            f"tokens on the host, so a step cannot be captured in a graph; {INSTEAD}."
         )
     if "position_ids" not in inspect.signature(model.forward).parameters:
-        raise GraphError(f"{type(model).__name__} takes no position_ids, which a CUDA graph needs; {INSTEAD}.")
+        raise GraphError(f"{type(model).__name__} takes no position_ids, which a graph needs; {INSTEAD}.")
     layers = cache.compressed_layers()
     devices = {weight.device for weight in model.parameters()}
     devices |= {layer.device for layer in layers if layer.is_initialized}
     if len(devices) > 1:
         raise GraphError(
-            f"the model or its cache is on several devices ({', '.join(sorted(map(str, devices)))}), but a CUDA graph "
-            f"has one; load the model onto one GPU, or {INSTEAD}."
+            f"the model or its cache is on several devices ({', '.join(sorted(map(str, devices)))}), but a graph has "
+            f"one; load the model onto one device, or {INSTEAD}."
         )
     return layers
+
+
+def _check_unseen(model: PreTrainedModel) -> None:
+    """Raises GraphError where others see what modules inside a model do, or a compiler does it out of sight."""
+    for name, module in model.named_modules():
+        is_compiled = getattr(module, "_compiled_call_impl", None) is not None
+        if module is not model and (is_compiled or is_watched_by_others(module)):
+            raise GraphError(
+                f"{name} has a hook, a forward of its own or compiled code, which a graph would leave out, so a step "
+                f"cannot be captured in a graph on a CPU; {INSTEAD}."
+            )
 
 
 def _check_plan(plan: AttentionPlan) -> None:
     """Raises CacheError for attention of which the host has a part at every step."""
     if not (isinstance(plan, DecodePlan) and plan.replays):
         raise GraphError(
-            "decode attention does not run in Triton kernels here (a CPU, float64, heads of more than 256 channels, no "
-            f"Triton), so a step cannot be captured in a CUDA graph; move the model to a CUDA device, or {INSTEAD}."
+            "decode attention runs in torch here (float64, on a GPU heads of more than 256 channels, no Triton or "
+            f"compiled library), so a step cannot be captured in a graph; {INSTEAD}."
         )
 
 
@@ -364,6 +407,6 @@ def _same(some: Sequence[_LayerMemory], others: Sequence[_LayerMemory] | None) -
 def _uncapturable(problem: RuntimeError) -> GraphError:
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return GraphError(
-        f"a step of this model cannot be captured in a CUDA graph, because it waits for the device or sends numbers to "
-        f"it (rotations that scale with positions do): {lines[0].rstrip('.')}. Instead, {INSTEAD}."
+        "a step of this model cannot be captured in a graph, because the host looks at numbers of it or sends some "
+        f"(mixtures of experts and rotations that scale with positions do): {lines[0].rstrip('.')}. Instead, {INSTEAD}."
     )

@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
 from winnow.cache.arriving import Arriving
+from winnow.cache.captured_step import CapturedStep
 from winnow.cache.padded_turns import PaddedTurn, last_tokens, selected, until
-from winnow.cache.placed_step import PlacedStep
 from winnow.cache.prefix import Prefix
 from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.tail import Tail
@@ -32,7 +32,7 @@ class HeldRows(CacheLayerMixin):
         self.padded: tuple[PaddedTurn, ...] = ()
         self.recent: RecentQueries | None = None  # only where the tail is folded
         self._plan: AttentionPlan | None = None
-        self._step: TokenStep | PlacedStep | None = None  # only from a token on that was the first of its kind
+        self._step: TokenStep | CapturedStep | None = None  # only from a token on that was the first of its kind
 
     def is_fresh(self) -> bool:
         """True if the prompt is compressed and nothing came after it."""

@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from winnow.cache.another_prompt import check_positions
 from winnow.cache.arriving import Arriving
+from winnow.cache.captured_step import CapturedStep
 from winnow.cache.compression import Compression
 from winnow.cache.compressor import LayerCompressor
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import ATTRIBUTE, Attended, Handle, Phase, attach
 from winnow.cache.held_rows import HeldRows
+from winnow.cache.host_step import HostStep
 from winnow.cache.idle_device import wait_until_idle
 from winnow.cache.length import LogicalLength
 from winnow.cache.listening import ReadAgain
@@ -112,7 +114,7 @@ class CompressedLayer(HeldRows):
         if self.compressed or self.waiting:
             progress.before[self.part] = None  # nothing to take back yet: what `_settle` does would be done again
             self._settle(new)
-            progress.before[self.part] = self._mark()
+            progress.before[self.part] = self.mark()
         phase = self._phase(new)
         if phase is Phase.PART and self.index == 0:
             self.compression.notice(self.seen, new)
@@ -201,10 +203,16 @@ class CompressedLayer(HeldRows):
         if self._held_tail().make_room(tokens):
             self._plan = self._step = None
 
-    def begin_capture(self, plan: AttentionPlan, places: Places) -> LayerMark:
-        """From now on a token of every row goes to places that the device knows; returns the layer as it is."""
-        mark = self._mark()
-        self._step = PlacedStep(plan, mark.tail, self.recent, places)
+    def begin_capture(self, plan: AttentionPlan, places: Places | None) -> LayerMark:
+        """From now on a token of every row goes to places that the device knows; returns the layer as it is.
+
+        places: None on a CPU, where the kernel counts tokens.
+        """
+        mark = self.mark()
+        if places is None:
+            self._step = HostStep(plan, mark.tail, self.recent)
+        else:
+            self._step = PlacedStep(plan, mark.tail, self.recent, places)
         return mark
 
     def end_capture(self, mark: LayerMark) -> None:
@@ -213,7 +221,7 @@ class CompressedLayer(HeldRows):
         Raises GraphError where it did not go to those places.
         """
         step = self._step
-        if not isinstance(step, PlacedStep) or step.tokens != 1:
+        if not isinstance(step, CapturedStep) or step.tokens != 1:
             raise self._attends_otherwise()
         self.seen, self._step = mark.seen, None
 
@@ -276,6 +284,12 @@ class CompressedLayer(HeldRows):
         if self.pending is not None:
             self.pending.let_go()
         self.pending, self._turn = None, None
+
+    def mark(self, lengths: Tensor | None = None) -> LayerMark:
+        """The layer before new tokens. lengths: [R] those of the tail before, where new ones may be there already."""
+        recent = None if self.recent is None else self.recent.mark()
+        tail = self._held_tail()
+        return LayerMark(self.seen, self.prefixes, tail, tail.mark() if lengths is None else lengths, recent)
 
     def take_back(self, mark: LayerMark | TokenMark | None) -> None:
         """Puts the layer back to a mark; None: it was reached, but no token was counted."""
@@ -421,7 +435,7 @@ class CompressedLayer(HeldRows):
         """
         step, handle.values = self._step, None
         if step is None or self.pending is not handle or not step.asks(attention, query, scaling, softcap, sinks):
-            if isinstance(step, PlacedStep):
+            if isinstance(step, CapturedStep):
                 # The general way makes tables, which a device refuses while it captures.
                 raise self._attends_otherwise()
             return None
@@ -492,7 +506,7 @@ class CompressedLayer(HeldRows):
         goal = self.compression.prompt_length
         return 0 if goal is None or not 0 < new < goal else goal
 
-    def _begin_token(self, step: TokenStep | PlacedStep, keys: Tensor, values: Tensor) -> Tensor:
+    def _begin_token(self, step: TokenStep | CapturedStep, keys: Tensor, values: Tensor) -> Tensor:
         """As `update`, for one more token of every row that is as the one before it."""
         progress, part, seen = self.compression.progress, self.part, self.seen
         mark = step.mark(seen)
@@ -503,12 +517,6 @@ class CompressedLayer(HeldRows):
         # On the model's own tensor: another one over its memory takes torch as long as half of all else here.
         setattr(keys, ATTRIBUTE, handle)
         return keys
-
-    def _mark(self) -> LayerMark:
-        """The layer before new tokens."""
-        recent = None if self.recent is None else self.recent.mark()
-        tail = self._held_tail()
-        return LayerMark(self.seen, self.prefixes, tail, tail.mark(), recent)
 
     def _check_fits(self, keys: Tensor, values: Tensor) -> None:
         """Raises CacheError, before anything is changed, for keys and values that cannot be of this layer's model."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from winnow.cache.captured_step import CapturedStep
 from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.tail import Tail
-from winnow.cache.token_step import TokenMark
 from winnow.errors import GraphError
-from winnow.kernels.interface import AttentionPlan, AttentionSpec
+from winnow.kernels.interface import AttentionPlan
 
 
 class Places:
@@ -50,40 +50,17 @@ class Places:
             self.column.add_(1).remainder_(self._columns)
 
 
-class PlacedStep:
-    """The part of a layer in a step that is captured; the host counts nothing of it."""
+class PlacedStep(CapturedStep):
+    """The part of a layer in a step that a device captures; the host counts nothing of it."""
 
-    __slots__ = ("_places", "_recent", "_tail", "plan", "tokens")
+    __slots__ = ("_places",)
 
     def __init__(self, plan: AttentionPlan, tail: Tail, recent: RecentQueries | None, places: Places) -> None:
-        self.plan = plan
-        self._tail = tail
-        self._recent = recent
+        super().__init__(plan, tail, recent)
         self._places = places
-        self.tokens = 0
-        """Tokens of every row that went this way."""
-
-    def serves(self, recent: RecentQueries | None) -> bool:
-        """True: layers go this way only while a step is captured."""
-        return True
-
-    def takes(self, keys: Tensor, values: Tensor) -> bool:
-        """True for one token of every row: keys [R, H, 1, D] and values [R, H, 1, Dv]."""
-        return keys.shape[2] == 1 and not self.tokens
-
-    def mark(self, seen: int) -> TokenMark:
-        """The layer, which has seen so many tokens, before the next one."""
-        return seen, self._tail.mark(), 0 if self._recent is None else self._recent.next
-
-    def asks(
-        self, attention: nn.Module, query: Tensor, scaling: float | None, softcap: float | None, sinks: Tensor | None
-    ) -> bool:
-        """True if attention is as in the steps before, which the plan was made for."""
-        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        return AttentionSpec(factor, softcap, sinks).same_as(self.plan.spec)
 
     def run(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The output [R, 1, Hq, Dv] of a query [R, Hq, 1, D]; tail and ring hold the token then."""
+        """As `CapturedStep.run`."""
         self._tail.write_at(self._places.rows, keys, values)
         if self._recent is not None:
             self._recent.write_at(self._places.column, query)

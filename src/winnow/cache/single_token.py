@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.guards import text_config
+from winnow.kernels.without_autocast import autocast_is_on
 from winnow.models.cache_argument import CACHE_NAMES, given_cache
 
 _LOOKED_AT = frozenset(
@@ -44,7 +45,7 @@ class SingleToken(NamedTuple):
         # Which earlier tokens are padding the cache knows; a single new one always counts.
         if mask is not None and (not isinstance(mask, Tensor) or mask.dim() != 2):
             return None
-        if torch.is_grad_enabled() or torch.is_autocast_enabled("cuda") or model.training:
+        if torch.is_grad_enabled() or autocast_is_on(model.device) or model.training:
             return None
         positions = _positions(model, cache, tokens, given.get("position_ids"), masked=mask is not None)
         return None if positions is None else cls(cache, tokens, positions, layers[0].is_fresh())

@@ -1,4 +1,4 @@
-"""A model that takes single tokens by replaying CUDA graphs for a while, wherever a graph can hold them."""
+"""A model that takes single tokens by replaying graphs for a while, wherever a graph can hold them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -16,19 +16,24 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from winnow.cache.capture import Capture
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.graphed import GraphedDecoder, ordinary_forward
 from winnow.cache.guards import text_config
+from winnow.cache.host_graph import HostGraph
 from winnow.cache.single_token import SingleToken
 from winnow.cache.while_used import Undo, WhileUsed
 from winnow.errors import CacheError, GraphError
+from winnow.kernels import native
 from winnow.models.cache_argument import given_cache
 
-OFF = "WINNOW_CUDA_GRAPHS"
+OFF = "WINNOW_STEP_GRAPHS"
 """Variable of the environment: 0 turns graphs off."""
 ROOM = 256
 """Tokens for which tails get room at a time, at most."""
+FEWEST_HERE = 8
+"""Tokens of an answer from which a CPU captures a step: that takes as long as a few replays save."""
 _MORE = ("output_hidden_states", "output_attentions", "output_router_logits")
 """Fields of a configuration that ask every forward pass for more than logits."""
 _SECOND = 2
@@ -39,33 +44,38 @@ _fit: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 """Models of which a replayed step was held against an ordinary one; True where they were the same."""
 
 
-def cuda_graphs(model: PreTrainedModel, tokens: int = ROOM) -> AbstractContextManager[None]:
-    """A context manager in which a model on a GPU decodes single tokens over a compressed prompt by CUDA graphs.
+def step_graphs(model: PreTrainedModel, tokens: int = ROOM) -> AbstractContextManager[None]:
+    """A context manager in which a model decodes single tokens over a compressed prompt by graphs.
 
     `model.generate(ids, cache=cache)` and your own loops then take as long as their kernels run, not as long as it
-    takes the host to launch them. A graph holds one token of every row, from the third token after a prompt. All else
-    runs as usual (see `GraphedDecoder`): prompts, several tokens at a time, folds, sliding windows, beams, gradients,
-    several devices, a CPU. Once for every model, a replayed step is repeated without a graph. If the logits differ,
-    the model continues without graphs, and a warning says so.
+    takes Python to ask for them. A graph is a CUDA graph on a GPU, and on a CPU a list of operators and calls of the
+    compiled kernels. It holds one token of every row, from the third token after a prompt. All else runs as usual (see
+    `GraphedDecoder`): prompts, several tokens at a time, folds, sliding windows, beams, gradients, several devices.
+    Once for every model, a replayed step is repeated without a graph. If the logits differ, the model continues
+    without graphs, and a warning says so.
 
-    Inside the context, the model's `forward` is replaced. WINNOW_CUDA_GRAPHS=0 in the environment turns this off. A
-    replay calls no Python: hooks of the model itself see every token, hooks of modules inside it only the first few.
+    Inside the context, the model's `forward` is replaced. WINNOW_STEP_GRAPHS=0 in the environment turns this off. A
+    replay calls no Python of the model: hooks of the model itself see every token. Hooks of modules inside it see only
+    the first few on a GPU; on a CPU, a model that has any decodes without graphs.
 
     Args:
         model: a model whose attention implementation is "winnow".
         tokens: the most tokens of an answer. Tails get room for this many at a time, but at most 256. When it is used
-            up, a graph is captured again.
+            up, a graph is captured again. On a CPU, answers of less than 8 tokens are not worth a graph.
     """
+    if model.device.type == "cpu" and tokens < FEWEST_HERE:
+        return nullcontext()
     return _patched(model, max(1, min(tokens, ROOM)))
 
 
 def _may_replay(model: PreTrainedModel) -> bool:
-    """True for a language model on one device that is no CPU, which no compiler goes through as a whole."""
+    """True for a language model with kernels, if it is on a CPU, which no compiler goes through as a whole."""
     if os.environ.get(OFF) == "0" or not isinstance(model, PreTrainedModel) or not _fit.get(model, True):
         return False
     if not model.can_generate() or _asks_for_more(model):
         return False
-    return model.device.type != "cpu" and getattr(model, "_compiled_call_impl", None) is None
+    has_kernels = model.device.type != "cpu" or native.library() is not None
+    return has_kernels and getattr(model, "_compiled_call_impl", None) is None
 
 
 def _asks_for_more(model: PreTrainedModel) -> bool:
@@ -105,6 +115,7 @@ class _Steps:
         self._model = model
         self._forward = forward
         self._room = room
+        self._capture: Capture = HostGraph if model.device.type == "cpu" else CudaGraph
         # Held by the pass that is replayed: what it asks the model for, and other threads, go the ordinary way.
         self._lock = Lock()
         self._latest: ref[CompressedCache] | None = None
@@ -144,7 +155,7 @@ class _Steps:
         seen = token.cache.get_seq_length()
         try:
             if self._decoder is None:
-                self._decoder = GraphedDecoder(model, token.cache, self._room, capture=CudaGraph)
+                self._decoder = GraphedDecoder(model, token.cache, self._room, capture=self._capture)
             logits = self._decoder.step(token.tokens, token.positions)
         except (GraphError, torch.OutOfMemoryError):
             self._refused, self._decoder = ref(token.cache), None
@@ -164,8 +175,8 @@ class _Steps:
         if not _fit[model]:
             self._decoder = None
             warnings.warn(
-                f"a step of {type(model).__name__} that a CUDA graph replayed gave other logits than the ordinary one, "
-                "so the model decodes without CUDA graphs, which is slower and correct.",
+                f"a step of {type(model).__name__} that a graph replayed gave other logits than the ordinary one, so "
+                "the model decodes without graphs, which is slower and correct.",
                 stacklevel=2,
             )
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context
-from winnow.cache.while_graphed import cuda_graphs
+from winnow.cache.while_graphed import step_graphs
 from winnow.evaluate.batch import Decoded, Said
 from winnow.evaluate.decoding import clock
 from winnow.models.cache_argument import with_cache
@@ -44,7 +44,7 @@ def answers_after(
     cache.batch_repeat_interleave(len(questions))
     said = Said(len(asked), max_new_tokens, stops)
     tokens, steps = asked.to(input_device(model)), 0
-    with cuda_graphs(model, max_new_tokens):
+    with step_graphs(model, max_new_tokens):
         while said.rows.open:
             tokens, positions, mask = said.rows.without_ended(cache, tokens, positions, mask)
             output = model(

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.while_graphed import cuda_graphs
+from winnow.cache.while_graphed import step_graphs
 from winnow.evaluate.decoding import clock
 from winnow.evaluate.open_rows import OpenRows
 from winnow.models.cache_argument import with_cache
@@ -76,7 +76,7 @@ def decode_batch(
     tokens = torch.stack([row.logits for row in rows]).argmax(-1)
     said = Said(len(rows), max_new_tokens, stops)
     said.add(tokens)
-    with cuda_graphs(model, max_new_tokens):
+    with step_graphs(model, max_new_tokens):
         while said.rows.open:
             begin = clock(model)
             tokens, positions = said.rows.without_ended(cache, tokens, positions)

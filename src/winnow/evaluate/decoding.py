@@ -12,7 +12,7 @@ from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.idle_device import wait_until_idle
-from winnow.cache.while_graphed import cuda_graphs
+from winnow.cache.while_graphed import step_graphs
 from winnow.evaluate.sampling import Choice, most_likely
 from winnow.heap import give_back_after
 from winnow.models.cache_argument import with_cache
@@ -61,7 +61,7 @@ def decode(
 ) -> Iterator[int]:
     """The chosen tokens one by one, `max_new_tokens` at most; a stop token ends them and is not among them."""
     placed, named = counts_anew(model.config), dict[str, Any]()
-    with cuda_graphs(model, max_new_tokens):
+    with step_graphs(model, max_new_tokens):
         for count in range(1, max_new_tokens + 1):
             token = choice(logits)
             if token in stops:

@@ -20,7 +20,7 @@ from winnow.cache.guards import optional_count
 from winnow.cache.left_out import check_taken_up
 from winnow.cache.older_code import taking_new_name
 from winnow.cache.replay import Words, words_in
-from winnow.cache.while_graphed import cuda_graphs
+from winnow.cache.while_graphed import step_graphs
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod, as_method
 from winnow.errors import MethodError, PromptError
@@ -261,7 +261,7 @@ class _Writing:
         first, begin = _FirstToken(model, cache, length), clock(model)
         prompt = begun.prompt.to(input_device(model))
         settings = self._limited(length)
-        with taking_new_name(model), cuda_graphs(model, settings.max_new_tokens):
+        with taking_new_name(model), step_graphs(model, settings.max_new_tokens):
             output = model.generate(
                 prompt,
                 attention_mask=torch.ones_like(prompt),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from winnow.kernels import native
 from winnow.kernels.native_args import AppendArgs, ColumnsArgs
+from winnow.kernels.recording import refuse_recording
 
 
 class Columns:
@@ -56,6 +57,7 @@ class Columns:
         """
         if not self._is_usual(first, second) and not self._accept(first, second):
             return False
+        refuse_recording("a token without its attention")
         self._from_first.source, self._from_second.source = first.data_ptr(), second.data_ptr()
         return not self._append(self._reference)
 
@@ -63,6 +65,7 @@ class Columns:
         """Writes [R, H, Q, D] into the columns from `column` on; False as for `append`."""
         if not self._is_usual(first, None) and not self._accept(first, None):
             return False
+        refuse_recording("a query without its attention")
         self._from_first.source, self._args.column = first.data_ptr(), column
         return not self._append(self._reference)
 

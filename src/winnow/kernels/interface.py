@@ -50,8 +50,8 @@ class DecodePlan:
 
     @property
     def replays(self) -> bool:
-        """True if a CUDA graph can hold `run`: it reads the tail's lengths on the device and waits for nothing."""
-        return not isinstance(self.kernels, native.NativePlan | ReferencePlan)
+        """True if a graph can hold `run`: it reads the tail's lengths where the query is, and waits for nothing."""
+        return not isinstance(self.kernels, ReferencePlan)
 
     def nbytes(self) -> int:
         """Bytes of the tensors that the plan holds beyond prefixes and tail."""

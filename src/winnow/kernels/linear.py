@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from winnow.kernels import native
 from winnow.kernels.formats.entries import GROUP
 from winnow.kernels.native_args import DTYPES, LINEAR_OUTPUTS, LinearLayer, address
+from winnow.kernels.recording import refuse_recording, this_thread
 from winnow.kernels.row_plan import RowPlan
 
 _BITS = {torch.int8: 8, torch.uint8: 4}
@@ -127,10 +129,14 @@ class LinearPlan(RowPlan):
         if first % LINEAR_OUTPUTS or last % LINEAR_OUTPUTS or last < first or step != 1:
             raise ValueError(f"outputs {first} to {last} cut a block of {LINEAR_OUTPUTS} of a weight of 4 bits")
         numbers = torch.empty(self.inputs, last - first, dtype=self.dtype, device="cpu")
-        status = native.loaded_library().winnow_write_out(
-            self._reference, first, last, numbers.data_ptr(), torch.get_num_threads()
-        )
-        return None if status else numbers.mT
+        write, place = native.loaded_library().winnow_write_out, numbers.data_ptr()
+        if write(self._reference, first, last, place, torch.get_num_threads()):
+            return None
+        recording = this_thread.recording
+        if recording is not None:
+            again = partial(write, self._reference, first, last, place, recording.threads)
+            recording.note(again, self.error_of, self, numbers)
+        return numbers.mT
 
     def refusal(self) -> str:
         """Words where there is no kernel for so few bits."""
@@ -149,6 +155,7 @@ def run_each(plans: Sequence[LinearPlan], rows: Tensor, counts: Sequence[int]) -
         raise ValueError("layers that are multiplied in one call have the same sizes, bits and dtype, and a count each")
     if rows.shape != (sum(counts), inputs) or rows.dtype is not dtype or not rows.is_cpu:
         raise ValueError(f"rows {list(rows.shape)} of {rows.dtype} do not fit {sum(counts)} inputs of {dtype}")
+    refuse_recording("a call of several layers")
     rows, found = rows.contiguous(), torch.empty(len(rows), outputs, dtype=dtype, device="cpu")
     layers = (ctypes.c_void_p * len(plans))(*[ctypes.addressof(plan.layer) for plan in plans])
     first_rows = (ctypes.c_int64 * (len(counts) + 1))(*accumulate(counts, initial=0))

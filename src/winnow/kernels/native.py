@@ -41,6 +41,7 @@ from winnow.kernels.native_args import (
     shared_constants,
 )
 from winnow.kernels.openmp import lend_threads
+from winnow.kernels.recording import refuse_recording
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
@@ -209,6 +210,7 @@ class NativePlan:
         if strides[3] != 1:
             query = query.contiguous()
             strides = query.stride()
+        refuse_recording("attention without its token")
         out = torch.empty_like(self._like)
         args = self._args
         args.threads = torch.get_num_threads()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from winnow.kernels import native
 from winnow.kernels.native_args import DTYPES, PrefillArgs, address
+from winnow.kernels.recording import refuse_recording
 from winnow.kernels.segments import AttentionSpec
 
 _MOST_TOKENS = 1 << 24
@@ -125,6 +126,7 @@ def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tenso
         dtype=DTYPES[keys.dtype],
         threads=torch.get_num_threads(),
     )
+    refuse_recording("attention over a prompt")
     if native.loaded_library().winnow_prefill(ctypes.byref(args)):
         raise MemoryError("no memory for the scratch of attention over a prompt; prefill it in smaller chunks")
 

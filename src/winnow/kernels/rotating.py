@@ -10,6 +10,7 @@ from torch import Tensor
 from winnow.kernels import native
 from winnow.kernels.formats.hadamard import hadamard
 from winnow.kernels.native_args import DTYPES, RotateArgs
+from winnow.kernels.recording import refuse_recording
 
 
 def centered_rows(rows: Tensor, means: Tensor, head: Tensor) -> Tensor:
@@ -36,6 +37,7 @@ def rotated_rows(rows: Tensor) -> Tensor:
         dtype=DTYPES[rows.dtype],
         threads=torch.get_num_threads(),
     )
+    refuse_recording("rotation")
     if native.loaded_library().winnow_rotate(ctypes.byref(args)):
         raise MemoryError("no memory for the scratch of rotation")
     return output

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from winnow.kernels import native
 from winnow.kernels.native_args import NO_MEMORY
+from winnow.kernels.recording import this_thread
 
 
 class RowPlan:
@@ -50,12 +52,20 @@ class RowPlan:
         inputs, outputs = inputs.contiguous(), torch.empty_like(like)
         status = self._run(self._reference, rows, inputs.data_ptr(), outputs.data_ptr(), torch.get_num_threads())
         if status:
-            raise MemoryError(f"no memory for {rows} rows") if status == NO_MEMORY else ValueError(self.refusal())
+            raise self.error_of(status)
+        recording = this_thread.recording
+        if recording is not None:
+            places = self._reference, rows, inputs.data_ptr(), outputs.data_ptr()
+            recording.note(partial(self._run, *places, recording.threads), self.error_of, self, inputs, outputs)
         return outputs
 
     def refusal(self) -> str:
         """Words for a kernel that there is not."""
         return f"no kernel here takes {self.dtype}"
+
+    def error_of(self, status: int) -> Exception:
+        """The error that a status of the function tells."""
+        return MemoryError("no memory for so many rows") if status == NO_MEMORY else ValueError(self.refusal())
 
     def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
         """All that depends on the shape of inputs only, which rarely changes."""

@@ -104,13 +104,20 @@ class DecodeStep:
         output = torch.empty_like(self._kind.like)
         args = self._args
         args.query, args.keys, args.values = query.data_ptr(), keys.data_ptr(), values.data_ptr()
-        args.output, args.column, args.threads = output.data_ptr(), column, torch.get_num_threads()
-        status = self._step(self._reference)
+        args.output = output.data_ptr()
+        status = self.again(column, torch.get_num_threads())
         if not status:
             return output
         if status == BAD_LENGTH:
             return None
         raise error_of(status)
+
+    def again(self, column: int, threads: int) -> int:
+        """The status of the call, made once more: it takes the query, keys and values that lie there by now."""
+        args = self._args
+        args.column, args.threads = column, threads
+        status: int = self._step(self._reference)
+        return status
 
 
 def _one_token(first: Tensor, second: Tensor | None = None, lengths: Tensor | None = None) -> AppendArgs:

@@ -13,6 +13,9 @@ def without_autocast(device: torch.device) -> AbstractContextManager[None]:
     `torch.autocast` rounds those of float32 to half as many bits, which is meant for a model's layers: scores, sums and
     logits are formed in float32 on purpose.
     """
-    kind = device.type
-    active = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if active else nullcontext()
+    return torch.autocast(device.type, enabled=False) if autocast_is_on(device) else nullcontext()
+
+
+def autocast_is_on(device: torch.device) -> bool:
+    """True inside `torch.autocast` for such a device."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)

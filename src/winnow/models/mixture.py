@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from winnow.kernels.linear import LinearPlan, run_each
+from winnow.kernels.recording import this_thread
 
 
 class Layers(Protocol):
@@ -54,6 +56,15 @@ def mix(
 
     experts: the module, for what is between its layers, and after them.
     """
+    work = partial(_mixed, experts, enter, leave, hidden_states, top_k_index, top_k_weights)
+    recording = this_thread.recording
+    # A recorded step has other experts for every token.
+    return work() if recording is None else recording.anew(work)
+
+
+def _mixed(
+    experts: Any, enter: Layers, leave: Layers, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor
+) -> Tensor:
     tokens, chosen = top_k_index.shape
     ids, order = top_k_index.reshape(-1).sort()
     used, counts = (each.tolist() for each in ids.unique_consecutive(return_counts=True))

@@ -13,6 +13,9 @@ from torch.nn.modules import module as modules
 _HOOKS = tuple(name for name in vars(nn.Module()) if "_hook" in name and "state_dict" not in name)
 """Names that modules keep hooks on their calls under. Those on state dicts are for one module and its parameters."""
 
+_OUTPUT_HOOKS = "transformers.utils.output_capturing"
+"""The module of hooks that collect hidden states."""
+
 
 class StandIn(nn.Module):
     """A layer with all that another one had, under the same names, in whose place it is."""
@@ -64,6 +67,14 @@ def is_watched(layer: nn.Module) -> bool:
         or modules._global_forward_hooks
         or modules._global_forward_pre_hooks
     )
+
+
+def is_watched_by_others(layer: nn.Module) -> bool:
+    """The same, but for hooks that transformers left: they do nothing unless a forward pass is asked for more."""
+    hooks = (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())
+    if any(getattr(hook, "__module__", None) != _OUTPUT_HOOKS for hook in hooks):
+        return True
+    return "forward" in layer.__dict__ or bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
 
 
 def hooks_of(layer: nn.Module) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.while_graphed import cuda_graphs
+from winnow.cache.while_graphed import step_graphs
 from winnow.errors import WinnowError, is_out_of_memory
 from winnow.evaluate.conversation import tokens_behind
 from winnow.evaluate.decoding import stop_tokens
@@ -187,7 +187,7 @@ class Engine:
     # --- in the thread -------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        with cuda_graphs(self._model):
+        with step_graphs(self._model):
             while self._has_work():
                 self._read()
                 self._answer_all()

@@ -1,4 +1,4 @@
-"""Caches whose steps are CUDA graphs: folded, grown, changed in between, refused, interrupted."""
+"""Caches whose steps are graphs: folded, grown, changed in between, refused, interrupted."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from unittest import mock
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from support import small_caches
 from support.families import FAMILIES, build, prompt
-from support.graphed import CAPTURE, ON_GPU, PROMPT, Places, back, not_waiting, places, twins
+from support.graphed import ON_GPU, PROMPT, Places, back, not_waiting, places, places_here, twins, twins_here
 from winnow import CacheError, CompressedCache, GraphedDecoder
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.tail import Tail
+from winnow.kernels import native
 from winnow.models.cache_argument import generation_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -31,25 +33,49 @@ OTHER_LAYERS = {
     "falcon_h1": "CompressedHybridLayer",
 }
 """Families with layers that no graph can hold, by the layers' type."""
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "gpu.md"
+LOOKING = ("gpt2",)
+"""Families that look for padding among the tokens, which a graph on a CPU cannot hold."""
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu.md"
 
 
-@pytest.fixture(scope="module")
-def both_places() -> Iterator[Places]:
-    with places(kernels=False) as found:
+@pytest.fixture(scope="module", params=["device", "CPU"])
+def both_places(request: pytest.FixtureRequest) -> Iterator[Places]:
+    with places_here() if request.param == "CPU" else places(kernels=False) as found:
         yield found
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in OTHER_LAYERS])
-@pytest.mark.usefixtures("both_places")
-def test_every_architecture_with_full_attention_has_such_steps(family: str) -> None:
+def test_every_architecture_with_full_attention_has_such_steps(both_places: Places, family: str) -> None:
     model = build(family)
+    if both_places.rehearses:
+        steps_there(family, model)
+    else:
+        steps_here(model, looks=family in LOOKING)
+
+
+def steps_there(family: str, model: PreTrainedModel) -> None:
+    """Checks that steps on the device are replayed."""
     if ON_GPU and "num_local_experts" in FAMILIES[family]:
         # torch's grouped products of fp32 cannot be captured; tests/cache/test_cuda.py has those of bf16.
         model.set_experts_implementation("batched_mm")
     both = twins(model).pair(rows=2)
     both.graphed()
     assert both.steps(4) == [False, False, True, True]
+
+
+def steps_here(model: PreTrainedModel, looks: bool) -> None:
+    """Checks that steps on the CPU are replayed, to the bit, or refused where the model looks at numbers."""
+    both = twins_here(model).pair(rows=2)
+    both.graphed()
+    if not looks:
+        with mock.patch("support.graphed.CLOSE", 0.0):
+            assert both.steps(4) == [False, False, True, True]
+        return
+    both.up_to_capture()
+    with pytest.raises(CacheError, match=r"cannot be captured in a graph.*call the model itself"):
+        both.decoder.step(both.token)
+    both.same()
+    both.ordinary(prompt(2, length=1, seed=8))
 
 
 @pytest.mark.parametrize("method", ["snapkv(window=4) @ 12", "h2o @ 12", "knorm @ 12"])
@@ -172,7 +198,7 @@ def test_the_example_of_the_page_generates_what_the_model_does(both_places: Plac
     (example,) = re.findall(r"^def continued.*?^    return .*?$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
     # The page names the argument as the newest transformers does.
     example = example.replace("(ids, cache=", f"(ids, {generation_name()}=")
-    given = {"CompressedCache": CompressedCache, "GraphedDecoder": partial(GraphedDecoder, capture=CAPTURE)}
+    given = {"CompressedCache": CompressedCache, "GraphedDecoder": partial(GraphedDecoder, capture=both_places.capture)}
     names: dict[str, Any] = {"torch": torch, "winnow": SimpleNamespace(**given)}
     exec(example, names)
     ids = prompt(2, PROMPT)
@@ -204,11 +230,11 @@ def test_logits_stay_after_the_next_step(both_places: Places) -> None:
 def test_a_model_that_waits_for_the_device_is_refused_and_goes_on_without(both_places: Places) -> None:
     both = both_places.pair("snapkv(window=4) @ 12", fold_every=20)
     both.graphed()
-    both.steps(2)
+    both.up_to_capture()
     hook = both.device.model.model.layers[1].mlp.register_forward_hook(
         lambda module, given, found: found * (2 if float(found.sum()) > 1e9 else 1)
     )
-    with pytest.raises(CacheError, match=r"cannot be captured in a CUDA graph.*call the model itself"):
+    with pytest.raises(CacheError, match=r"cannot be captured in a graph.*call the model itself"):
         both.decoder.step(both.device.to(torch.tensor([5])))
     hook.remove()
     both.same()
@@ -219,8 +245,8 @@ def test_a_model_that_waits_for_the_device_is_refused_and_goes_on_without(both_p
 def test_errors_of_the_model_are_its_own(both_places: Places) -> None:
     both = both_places.pair()
     both.graphed()
-    both.steps(2)
-    layer = both.device.model.model.layers[1].mlp
+    both.up_to_capture()
+    layer = type(both.device.model.model.layers[1].mlp)
     with (
         mock.patch.object(layer, "forward", side_effect=torch.OutOfMemoryError("too much")),
         pytest.raises(torch.OutOfMemoryError),
@@ -233,7 +259,7 @@ def test_errors_of_the_model_are_its_own(both_places: Places) -> None:
 def test_attention_that_goes_another_way_is_refused(both_places: Places) -> None:
     both = both_places.pair()
     both.graphed()
-    both.steps(2)
+    both.up_to_capture()
     attention = both.device.model.model.layers[1].self_attn
     with mock.patch.object(attention, "scaling", 0.5), pytest.raises(CacheError, match="differed from the step before"):
         both.decoder.step(both.device.to(torch.tensor([5])))
@@ -252,7 +278,7 @@ def test_ctrl_c_in_a_capture_is_no_error_of_the_capture(both_places: Places) -> 
 
     both = both_places.pair()
     both.graphed()
-    both.steps(2)
+    both.up_to_capture()
     with mock.patch.object(both.decoder, "_capture", interrupted), pytest.raises(KeyboardInterrupt):
         both.decoder.step(both.device.to(torch.tensor([5])))
     both.same()
@@ -264,7 +290,7 @@ def test_autocast_is_refused(both_places: Places) -> None:
     both.graphed()
     both.steps(3)
     with (
-        mock.patch.object(torch, "is_autocast_enabled", return_value=True),
+        mock.patch("winnow.cache.graphed.autocast_is_on", return_value=True),
         pytest.raises(CacheError, match="load the model in that dtype, or call the model itself"),
     ):
         both.decoder.step(both.device.to(torch.tensor([5])))
@@ -275,8 +301,16 @@ def test_a_step_after_an_interrupted_replay_is_refused(both_places: Places) -> N
     both = both_places.pair()
     decoder = both.graphed()
     assert both.steps(3)[-1]
-    with mock.patch.object(CAPTURE, "replay", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with (
+        mock.patch.object(both_places.capture, "replay", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
         decoder.step(both.device.to(torch.tensor([5])))
+    if not both_places.rehearses:
+        # A CPU has the cache as it was.
+        both.same()
+        assert both.steps(3) == [False, True, True]
+        return
     for step in (lambda: decoder.step(both.device.to(torch.tensor([5]))), lambda: both.ordinary(prompt(length=1))):
         with pytest.raises(CacheError, match="start again from the prompt"):
             step()
@@ -314,10 +348,11 @@ def test_other_kernels_are_refused() -> None:
     ids = prompt()
     with torch.no_grad():
         model(ids, past_key_values=cache)
-    decoder = GraphedDecoder(model, cache)
-    first = decoder.step(ids[:, 0])
-    with pytest.raises(CacheError, match=r"does not run in Triton kernels here.*move the model to a CUDA device"):
-        decoder.step(first.argmax(-1))
+    with mock.patch.object(native, "supports", return_value=False):
+        decoder = GraphedDecoder(model, cache)
+        first = decoder.step(ids[:, 0])
+        with pytest.raises(CacheError, match=r"runs in torch here.*call the model itself"):
+            decoder.step(first.argmax(-1))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +365,7 @@ def test_layers_of_other_kinds_are_refused(family: str, names: str) -> None:
     cache = CompressedCache(model, "snapkv(window=4) @ 12")
     with torch.no_grad():
         model(prompt(), past_key_values=cache)
-    with pytest.raises(CacheError, match=f"{names}.*cannot be captured in a CUDA graph; call the model itself"):
+    with pytest.raises(CacheError, match=f"{names}.*cannot be captured in a graph; call the model itself"):
         GraphedDecoder(model, cache)
 
 
@@ -340,5 +375,5 @@ def test_models_on_several_devices_are_refused() -> None:
     with torch.no_grad():
         model(prompt(), past_key_values=cache)
     model.lm_head.to("meta")
-    with pytest.raises(CacheError, match=r"several devices \(cpu, meta\).*load the model onto one GPU"):
+    with pytest.raises(CacheError, match=r"several devices \(cpu, meta\).*load the model onto one device"):
         GraphedDecoder(model, cache)

@@ -1,0 +1,304 @@
+"""Steps of a CPU as graphs: what is noted and done again, what cannot be, and where a model goes on without."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from support.families import build, prompt
+from support.graphed import Pair, twins_here
+from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
+from winnow.cache import while_graphed
+from winnow.cache.host_graph import HostGraph
+from winnow.kernels import native, rotating
+from winnow.kernels.norm import NormWeight
+from winnow.kernels.recording import refuse_recording, this_thread
+from winnow.models import quantize_weights
+from winnow.models.loading import use_own_layers
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+HERE = torch.device("cpu")
+WIDTH = 8
+
+
+def numbers(*sizes: int, seed: int = 0) -> Tensor:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
+def replayed(work: Callable[[Tensor], Tensor], *inputs: Tensor) -> None:
+    """Checks that a graph of work gives for each of some inputs what work gives, to the bit."""
+    held = inputs[0].clone()
+    graph = HostGraph(lambda: work(held), HERE)
+    for each in inputs:
+        held.copy_(each)
+        expected = work(each.clone())
+        if each is not inputs[0]:
+            graph.replay()
+        assert torch.equal(graph.output, expected)
+        if each is inputs[0]:
+            graph.replay()  # finds it done
+            assert torch.equal(graph.output, expected)
+
+
+def added_in_place(x: Tensor) -> Tensor:
+    total = torch.zeros(WIDTH)
+    total += x.sum(0)
+    total[2:4].mul_(3)
+    return total + x
+
+
+def of_views(x: Tensor) -> Tensor:
+    left, right = x.chunk(2, -1)
+    return torch.cat([right.transpose(0, 1).reshape(-1), left[:, None].expand(-1, 2, -1).flatten()])
+
+
+def of_several(x: Tensor) -> Tensor:
+    values, places = x.topk(3, -1)
+    ordered, order = places.sort(-1)
+    return values.gather(-1, order) + ordered + x[torch.arange(len(x)), places[:, 0]][:, None]
+
+
+def of_kinds(x: Tensor) -> Tensor:
+    constant = torch.tensor([2.0] * WIDTH)
+    half = (x.to(torch.bfloat16) * constant.to(torch.bfloat16)).float()
+    constant.add_(1)
+    return torch.where(x > 0, half, nn.functional.silu(x)) * constant + torch.full_like(x, 0.5).masked_fill(x < 1, 2.0)
+
+
+@pytest.mark.parametrize("work", [added_in_place, of_views, of_several, of_kinds])
+def test_operators_are_done_again(work: Callable[[Tensor], Tensor]) -> None:
+    replayed(work, *(numbers(4, WIDTH, seed=seed) for seed in range(4)))
+
+
+@given(
+    st.lists(st.sampled_from(["add", "mul_", "cat", "view", "mm", "softmax", "half"]), max_size=12), st.integers(1, 5)
+)
+def test_any_order_of_operators_is_done_again(names: list[str], rows: int) -> None:
+    square = numbers(WIDTH, WIDTH, seed=9) / WIDTH
+    steps: dict[str, Callable[[Tensor], Tensor]] = {
+        "add": lambda x: x + x.mean(0),
+        "mul_": lambda x: x.clone().mul_(0.5),
+        "cat": lambda x: torch.cat([x[1:], x[:1]]),
+        "view": lambda x: x.view(-1).view(x.shape).transpose(0, 1).transpose(0, 1),
+        "mm": lambda x: x @ square,
+        "softmax": lambda x: x.softmax(-1),
+        "half": lambda x: x.bfloat16().float(),
+    }
+
+    def work(x: Tensor) -> Tensor:
+        for name in names:
+            x = steps[name](x)
+        return x + 0
+
+    replayed(work, *(numbers(rows, WIDTH, seed=seed) for seed in range(3)))
+
+
+def test_calls_of_the_library_are_made_again() -> None:
+    plan = NormWeight(numbers(WIDTH, seed=5), 1e-6).plan()
+    replayed(lambda x: plan.run(x * 2) + 1, *(numbers(3, WIDTH, seed=seed) for seed in range(3)))
+
+
+LOOKS: list[Callable[[Tensor], Any]] = [
+    lambda x: float(x.sum()),
+    lambda x: bool((x > 0).all()),
+    lambda x: x.tolist(),
+    lambda x: x.numpy(),
+    lambda x: x[x > 0],
+    lambda x: x.nonzero(),
+    lambda x: torch.equal(x, x),
+    lambda x: x.abs().argsort().unique(),
+]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_work_in_which_the_host_looks_at_numbers_is_refused(look: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(RuntimeError, match="gives numbers to the host"):
+        HostGraph(lambda: (look(held), held)[1], HERE)
+    assert this_thread.recording is None
+    look(held)
+
+
+held = numbers(4)
+
+
+def test_calls_that_nobody_notes_are_refused() -> None:
+    rows = numbers(2, WIDTH)
+    with pytest.raises(RuntimeError, match="rotation cannot be recorded"):
+        HostGraph(lambda: rotating.rotated_rows(rows), HERE)
+    refuse_recording("anything")  # where nothing is recorded
+
+
+def test_the_number_of_threads_is_that_of_the_replay() -> None:
+    plan, seen = NormWeight(numbers(WIDTH), 1e-6).plan(), []
+    run = plan._run
+
+    def counted(*given: Any) -> int:
+        seen.append(getattr(given[-1], "value", given[-1]))
+        return int(run(*given))
+
+    plan._run = counted
+    rows = numbers(3, WIDTH)
+    graph = HostGraph(lambda: plan.run(rows), HERE)
+    graph.replay()
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        graph.replay()
+    finally:
+        torch.set_num_threads(threads)
+    assert seen == [threads, threads + 1]
+
+
+# --- models ----------------------------------------------------------------------------------------------------
+
+
+def with_kernels(model: PreTrainedModel, bits: int) -> PreTrainedModel:
+    """A model as commands load it, in 16, 8 or 4 bits."""
+    if bits < 16:
+        quantize_weights(model, f"int{bits}")
+    use_own_layers(model)
+    return model
+
+
+def exact(both: Pair, count: int = 5) -> None:
+    """Checks that replayed steps are ordinary ones to the bit."""
+    both.graphed()
+    with mock.patch("support.graphed.CLOSE", 0.0):
+        assert both.steps(count) == [False, False, *[True] * (count - 2)]
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_layers_and_experts_by_the_kernels_are_replayed(family: str, bits: int, rows: int) -> None:
+    model = build(family, hidden_size=64, intermediate_size=128, moe_intermediate_size=64).to(torch.bfloat16)
+    both = twins_here(with_kernels(model, bits)).pair(rows=rows)
+    exact(both)
+
+
+@pytest.mark.parametrize("method", ["full", "full+kivi", "full+bits(8)", "adakv(window=4)+spark(0.5) @ 12", "h2o @ 12"])
+def test_every_format_is_replayed(method: str) -> None:
+    exact(twins_here(build("llama")).pair(method, rows=2))
+
+
+def test_inference_mode_and_its_absence_take_turns() -> None:
+    both = twins_here(build("llama")).pair()
+    both.graphed()
+    for index in range(6):
+        with torch.inference_mode() if index % 2 else nullcontext():
+            both.steps(1)
+
+
+def test_a_prompt_of_inference_mode_is_followed_by_graphs() -> None:
+    places = twins_here(build("llama"))
+    with torch.inference_mode():
+        both = places.pair()
+    exact(both)
+
+
+@pytest.mark.parametrize("call", [0, 3, -1])
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_replay_that_is_broken_off_leaves_the_cache_as_it_was(call: int, problem: type, rows: int) -> None:
+    both = twins_here(build("llama")).pair("snapkv(window=4) @ 12", rows=rows, fold_every=20)
+    decoder = both.graphed()
+    both.steps(4)
+    calls = decoder._graph.captured._recording._calls
+    whole = calls[call]
+    calls[call] = (mock.Mock(side_effect=problem), None)
+    with pytest.raises(problem):
+        decoder.step(both.token)
+    calls[call] = whole
+    both.same()
+    both.ordinary(prompt(rows, length=1, seed=4))
+    assert both.steps(3)[-1]
+
+
+def test_ctrl_c_while_tokens_are_counted_leaves_the_cache_as_it_was() -> None:
+    both = twins_here(build("llama", num_hidden_layers=2)).pair("snapkv(window=8) @ 12", length=5, fold_every=20)
+    decoder = both.graphed()
+    both.steps(4)
+    failing = mock.patch.object(decoder._layers[1], "count_token", side_effect=KeyboardInterrupt)
+    with failing, pytest.raises(KeyboardInterrupt):
+        decoder.step(both.token)
+    both.same()
+    assert both.steps(3)[-1]
+
+
+def with_hook(model: PreTrainedModel) -> None:
+    model.model.layers[0].mlp.register_forward_hook(lambda *_: None)
+
+
+def with_own_forward(model: PreTrainedModel) -> None:
+    layer = model.model.layers[0].mlp
+    layer.forward = layer.forward
+
+
+def with_compiled_layer(model: PreTrainedModel) -> None:
+    model.model.layers[0]._compiled_call_impl = model.model.layers[0]._call_impl
+
+
+@pytest.mark.parametrize("change", [with_hook, with_own_forward, with_compiled_layer])
+def test_what_others_see_of_modules_is_not_hidden_from_them(change: Callable[[PreTrainedModel], None]) -> None:
+    both = twins_here(build("llama")).pair()
+    both.graphed()
+    both.up_to_capture()
+    change(both.device.model)
+    with pytest.raises(CacheError, match=r"cannot be captured in a graph on a CPU; call the model itself"):
+        both.decoder.step(both.token)
+    both.same()
+    both.ordinary(prompt(length=1))
+
+
+def test_hooks_that_transformers_left_change_nothing() -> None:
+    both = twins_here(build("llama")).pair()
+    with torch.no_grad():
+        both.device.model(prompt(), output_hidden_states=True)
+    assert any(module._forward_hooks for module in both.device.model.modules())
+    exact(both)
+
+
+def test_short_answers_are_not_worth_a_graph() -> None:
+    model = build("llama")
+    model.set_attn_implementation("winnow")
+    with step_graphs(model, while_graphed.FEWEST_HERE - 1):
+        assert "forward" not in vars(model)
+    with step_graphs(model, while_graphed.FEWEST_HERE):
+        assert "forward" in vars(model)
+
+
+def test_without_kernels_models_decode_as_ever() -> None:
+    model = build("llama")
+    model.set_attn_implementation("winnow")
+    with mock.patch.object(native, "library", return_value=None), step_graphs(model):
+        assert "forward" not in vars(model)
+
+
+def test_a_graph_is_not_copied_with_the_cache() -> None:
+    both = twins_here(build("llama")).pair()
+    both.graphed()
+    both.steps(3)
+    fork, token = copy.deepcopy(both.cache), torch.tensor([5])
+    expected = both.here.run(copy.deepcopy(both.expected), token[:, None])
+    both.steps(2)
+    decoder = GraphedDecoder(both.device.model, fork)
+    assert torch.allclose(decoder.step(token), expected, atol=1e-5)
+
+
+def test_replays_use_no_more_memory() -> None:
+    both = twins_here(build("llama")).pair()
+    decoder = both.graphed()
+    both.steps(3)
+    addresses = {decoder._graph.captured.output.data_ptr() for _ in range(4) if both.steps(1)}
+    assert len(addresses) == 1
+    assert isinstance(both.cache, CompressedCache)
