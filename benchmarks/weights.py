@@ -2,7 +2,8 @@
 
     python benchmarks/weights.py MODEL                # writes docs/results/weights.*
 
-All variants are in memory at once and take turns, step by step; medians count. Libraries are measured where they are
+All variants are in memory at once and take turns, step by step; medians count. All but the reference, which is what
+transformers does, decode by graphs, as Winnow's answers do. Libraries are measured where they are
 installed, as transformers applies them but with Winnow's norms, rotary embedding and gates, which all rows have but the
 reference: torchao (pip install "winnow-kv[quantized]") and optimum-quanto.
 """
@@ -14,6 +15,7 @@ import math
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -39,6 +41,8 @@ REFERENCE = "bfloat16, torch's layers"
 OWN_PARTS = {"norms": "normalize_in_one_pass", "rotary embedding": "embed_in_one_pass", "gates": "gate_in_one_pass"}
 """Parts that loading replaces, and the function that does it."""
 LIKELIHOOD_TOKENS = 1024
+WARM_UP = 4
+"""Steps that are not timed: those up to the first that is replayed as all later ones are."""
 AT_A_TIME = 128
 """Tokens whose distributions are compared at a time."""
 
@@ -145,11 +149,15 @@ def measure(found: list[Variant], ids: Tensor, budget: str, steps: int, rounds: 
             variant.prefills.append(perf_counter() - start)
             if number == rounds - 1:
                 caches.append(cache)
-    for _ in range(steps):
-        for variant, cache in zip(found, caches, strict=True):
-            start = perf_counter()
-            variant.model(ids[:, -1:], cache=cache)
-            variant.steps.append(perf_counter() - start)
+    with ExitStack() as graphs:
+        for variant in found[1:]:
+            graphs.enter_context(winnow.step_graphs(variant.model))
+        for step in range(WARM_UP + steps):
+            for variant, cache in zip(found, caches, strict=True):
+                start = perf_counter()
+                variant.model(ids[:, -1:], cache=cache)
+                if step >= WARM_UP:
+                    variant.steps.append(perf_counter() - start)
 
 
 def divergence(logits: Tensor, reference: Tensor) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from measured import Engine
-from winnow import CompressedCache
+from winnow import CompressedCache, step_graphs
 from winnow.evaluate.decoding import prefill
 from winnow.models import ModelSource, load_model
 from winnow.models.weights import WEIGHTS
@@ -22,6 +22,8 @@ CHUNK = 2048
 """Tokens of a prompt that are read at a time, as many as llama-turns reads."""
 WINDOW = 64
 """Last queries of a prompt that its methods may look at."""
+WARM_UP = 4
+"""Tokens up to the first that is replayed as all later ones are."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,19 @@ class OwnModel:
         return OwnPrompt(cache, 1000 * (time.perf_counter() - begin))
 
     def token(self, cache: CompressedCache, threads: int, steps: int) -> float:
-        """Mean milliseconds of `steps` tokens of random text, after one that is not timed; all are taken back."""
+        """Mean milliseconds of `steps` tokens of random text, after a few that are not timed; all are taken back.
+
+        Those few make room and capture a step, as the first of every answer do.
+        """
         torch.set_num_threads(threads)
-        tokens = torch.randint(self.model.config.vocab_size, (steps + 1, 1, 1))
-        self._step(tokens[0], cache)
-        begin = time.perf_counter()
-        for token in tokens[1:]:
-            self._step(token, cache)
-        mean = 1000 * (time.perf_counter() - begin) / steps
+        tokens = torch.randint(self.model.config.vocab_size, (WARM_UP + steps, 1, 1))
+        with step_graphs(self.model, len(tokens)):
+            for token in tokens[:WARM_UP]:
+                self._step(token, cache)
+            begin = time.perf_counter()
+            for token in tokens[WARM_UP:]:
+                self._step(token, cache)
+            mean = 1000 * (time.perf_counter() - begin) / steps
         cache.crop(-len(tokens))
         return mean
 

@@ -98,13 +98,13 @@ else:
         "WinnowError": "winnow.errors",
         "__version__": "winnow.version",
         "compress": "winnow.cache",
-        "step_graphs": "winnow.cache",
         "diagnose": "winnow.diagnostics",
         "generate": "winnow.evaluate",
         "load_context": "winnow.cache",
         "method": "winnow.composition.names",
         "methods": "winnow.composition.names",
         "register": "winnow.composition.known",
+        "step_graphs": "winnow.cache",
     }
     __all__ = list(_HOMES)
 

@@ -35,7 +35,7 @@ OTHER_LAYERS = {
 """Families with layers that no graph can hold, by the layers' type."""
 LOOKING = ("gpt2",)
 """Families that look for padding among the tokens, which a graph on a CPU cannot hold."""
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "graphs.md"
 
 
 @pytest.fixture(scope="module", params=["device", "CPU"])

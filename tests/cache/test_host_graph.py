@@ -138,6 +138,14 @@ def test_calls_that_nobody_notes_are_refused() -> None:
     refuse_recording("anything")  # where nothing is recorded
 
 
+def test_work_that_makes_too_much_is_refused() -> None:
+    with (
+        mock.patch("winnow.cache.host_graph.MOST_BYTES", 1000),
+        pytest.raises(RuntimeError, match="all of which would stay"),
+    ):
+        HostGraph(lambda: torch.zeros(100) + torch.zeros(200)[:100], HERE)
+
+
 def test_the_number_of_threads_is_that_of_the_replay() -> None:
     plan, seen = NormWeight(numbers(WIDTH), 1e-6).plan(), []
     run = plan._run

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import c_int32
-from functools import cache, partial
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from winnow.cache.operators import Kind, into_memory, kind_of, made_by, takes_places
 from winnow.kernels.recording import this_thread
 
-_ASKING = frozenset((torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape))
-"""Operators of which the host wants numbers, or as many as the numbers say."""
+MOST_BYTES = 256 << 20
+"""Bytes of what a step makes in between, at most: more than tokens take, less than weights that a step writes out."""
 _UNSEEN = frozenset((Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__))
 """Ways for the host to numbers that are no operators."""
 
@@ -53,6 +54,7 @@ class _Recording(TorchDispatchMode):
         self.threads = c_int32(torch.get_num_threads())
         self._calls: list[tuple[Callable[[], int | None], Callable[[int], Exception] | None]] = []
         self._alive: list[object] = []
+        self._bytes = 0
         self._rests = False
 
     def repeat(self) -> None:
@@ -79,7 +81,7 @@ class _Recording(TorchDispatchMode):
         self._alive.extend(alive)
 
     def anew(self, work: Callable[[], Tensor]) -> Tensor:
-        """What work gives, which is gone through as a whole every time."""
+        """The tensor that work gives, which is gone through as a whole every time."""
         with self._paused():
             found = work()
 
@@ -87,7 +89,7 @@ class _Recording(TorchDispatchMode):
             found.copy_(work())
 
         self._calls.append((again, None))
-        self._alive.append(found)
+        self._keep(found, [found])
         return found
 
     @contextmanager
@@ -103,17 +105,25 @@ class _Recording(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._rests:
             return function(*args, **kwargs)
-        if not _ASKING.isdisjoint(function.tags) and not _takes_places(function, args):
+        kind = kind_of(function)
+        if kind is Kind.LOOK and not takes_places(function, args):
             _refuse(str(function))
         result = function(*args, **kwargs)
-        if function is torch.ops.aten.lift_fresh.default:  # numbers of the host, which work may change afterwards
-            again: Callable[[], Any] | None = partial(result.copy_, result.clone())
-        else:
-            again = _again(function, args, kwargs, result)
-        if again is not None:
-            self._calls.append((again, None))
-        self._alive.append(result)
+        made = [] if kind in (Kind.VIEW, Kind.CHANGE) else made_by(args, kwargs, result)
+        if kind is Kind.CHANGE:
+            self._calls.append((partial(function, *args, **kwargs), None))
+        elif kind is Kind.CONSTANT:
+            self._calls.append((partial(result.copy_, result.clone()), None))
+        elif made and kind is not Kind.EMPTY:
+            self._calls.append((into_memory(function, args, kwargs, made), None))
+        self._keep(result, made)
         return result
+
+    def _keep(self, result: Any, made: list[Tensor]) -> None:
+        self._alive.append(result)
+        self._bytes += sum(each.nbytes for each in made)
+        if self._bytes > MOST_BYTES:
+            raise RuntimeError(f"a step makes more than {MOST_BYTES >> 20} MB in between, all of which would stay")
 
 
 class _Refusing(TorchFunctionMode):
@@ -125,61 +135,5 @@ class _Refusing(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def _takes_places(function: Any, args: Any) -> bool:
-    """True for indexing by numbers of places, of which there are as many results; masks have as many as are true."""
-    return function._schema.name == "aten::index" and not any(
-        each.dtype in (torch.bool, torch.uint8) for each in args[1] if each is not None
-    )
-
-
 def _refuse(what: str) -> NoReturn:
     raise RuntimeError(f"{what} gives numbers to the host")
-
-
-def _again(function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Callable[[], Any] | None:
-    """What does an operator's work once more, into the memory of its result; None where there is nothing to do."""
-    if function._schema.is_mutable:
-        return partial(function, *args, **kwargs)
-    made = list(_tensors(result))
-    given = {_key(each) for each in _tensors((args, kwargs))}
-    if "empty" in function._schema.name or all(_key(each) in given for each in made):
-        return None
-    into = _into(function)
-    if into is not None and len(made) == 1:
-        return partial(into[0], *args, **kwargs, **{into[1]: made[0]})
-
-    def copied() -> None:
-        for place, each in zip(made, _tensors(function(*args, **kwargs)), strict=True):
-            place.copy_(each)
-
-    return copied
-
-
-@cache
-def _into(function: Any) -> tuple[Any, str] | None:
-    """The form of an operator that writes its result into a tensor, and the name that it takes that by."""
-    wanted = [(each.name, str(each.type)) for each in function._schema.arguments]
-    packet = function._overloadpacket
-    for name in packet.overloads():
-        form = getattr(packet, name)
-        places = [each.name for each in form._schema.arguments if each.is_out]
-        others = [(each.name, str(each.type)) for each in form._schema.arguments if not each.is_out]
-        if len(places) == 1 and others == wanted:
-            return form, places[0]
-    return None
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    """Those anywhere in arguments or results of an operator."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, tuple | list):
-        for each in values:
-            yield from _tensors(each)
-    elif isinstance(values, dict):
-        yield from _tensors(tuple(values.values()))
-
-
-def _key(tensor: Tensor) -> int:
-    key: int = tensor.untyped_storage()._cdata
-    return key

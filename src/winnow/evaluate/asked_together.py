@@ -14,6 +14,7 @@ from winnow.cache.context import Context
 from winnow.cache.while_graphed import step_graphs
 from winnow.evaluate.batch import Decoded, Said
 from winnow.evaluate.decoding import clock
+from winnow.evaluate.sampling import most_likely_of_each
 from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 
@@ -54,7 +55,7 @@ def answers_after(
                 **with_cache(model, cache),
             )
             steps += 1
-            chosen = output.logits[:, -1].argmax(-1)
+            chosen = most_likely_of_each(output.logits[:, -1])
             begin, before = clock(model), begin
             said.step(begin - before)
             said.add(chosen)

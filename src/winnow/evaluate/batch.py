@@ -13,6 +13,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.while_graphed import step_graphs
 from winnow.evaluate.decoding import clock
 from winnow.evaluate.open_rows import OpenRows
+from winnow.evaluate.sampling import most_likely_of_each
 from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 
@@ -73,7 +74,7 @@ def decode_batch(
     """
     positions = torch.tensor([[row.cache.get_seq_length()] for row in rows], device=input_device(model))
     cache = CompressedCache.joined([row.cache for row in rows]) if len(rows) > 1 else rows[0].cache
-    tokens = torch.stack([row.logits for row in rows]).argmax(-1)
+    tokens = most_likely_of_each(torch.stack([row.logits for row in rows]))
     said = Said(len(rows), max_new_tokens, stops)
     said.add(tokens)
     with step_graphs(model, max_new_tokens):
@@ -100,5 +101,4 @@ def decode_rows(
 def next_tokens(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, positions: Tensor) -> Tensor:
     """The most likely tokens [R] after tokens [R], which stand at positions [R, 1]; rows see nothing of each other."""
     output = model(input_ids=tokens[:, None], position_ids=positions, **with_cache(model, cache))
-    following: Tensor = output.logits[:, -1].argmax(-1)
-    return following
+    return most_likely_of_each(output.logits[:, -1])

@@ -14,8 +14,14 @@ Choice = Callable[[Tensor], int]
 
 
 def most_likely(logits: Tensor) -> int:
-    """The token of the largest logit."""
-    return int(logits.argmax())
+    """The token of the largest logit, the first of several."""
+    return int(most_likely_of_each(logits))
+
+
+def most_likely_of_each(logits: Tensor) -> Tensor:
+    """The same of every row: logits [..., V] -> tokens [...]"""
+    # Not argmax, which takes a CPU three times as long in 16 bits.
+    return logits.max(-1).indices
 
 
 def among(choice: Choice, allowed: Callable[[], Tensor]) -> Choice:

@@ -135,7 +135,7 @@ class LinearPlan(RowPlan):
         recording = this_thread.recording
         if recording is not None:
             again = partial(write, self._reference, first, last, place, recording.threads)
-            recording.note(again, self.error_of, self, numbers)
+            recording.note(again, partial(self.error_of, last - first), self, numbers)
         return numbers.mT
 
     def refusal(self) -> str:

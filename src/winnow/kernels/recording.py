@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class CallRecording(Protocol):
-    """Whoever notes calls of the library."""
+    """A recorder of calls of the library."""
 
     threads: c_int32
     """The threads to use, which may be others whenever calls are made again."""
@@ -24,7 +24,7 @@ class CallRecording(Protocol):
         """
 
     def anew(self, work: Callable[[], Tensor]) -> Tensor:
-        """What work gives that depends on numbers which the host looks at: it is gone through again every time."""
+        """The tensor that work gives, in which the host looks at numbers: it is gone through again every time."""
 
 
 class _Thread(threading.local):
@@ -32,7 +32,7 @@ class _Thread(threading.local):
 
 
 this_thread = _Thread()
-"""What the calls of a thread are noted by, if by anything: looked up at every call, so without a function."""
+"""The recorder of a thread's calls, if there is one: looked up at every call, so without a function."""
 
 
 def refuse_recording(what: str) -> None:

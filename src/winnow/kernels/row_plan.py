@@ -52,20 +52,21 @@ class RowPlan:
         inputs, outputs = inputs.contiguous(), torch.empty_like(like)
         status = self._run(self._reference, rows, inputs.data_ptr(), outputs.data_ptr(), torch.get_num_threads())
         if status:
-            raise self.error_of(status)
+            raise self.error_of(rows, status)
         recording = this_thread.recording
         if recording is not None:
             places = self._reference, rows, inputs.data_ptr(), outputs.data_ptr()
-            recording.note(partial(self._run, *places, recording.threads), self.error_of, self, inputs, outputs)
+            again, error = partial(self._run, *places, recording.threads), partial(self.error_of, rows)
+            recording.note(again, error, self, inputs, outputs)
         return outputs
 
     def refusal(self) -> str:
         """Words for a kernel that there is not."""
         return f"no kernel here takes {self.dtype}"
 
-    def error_of(self, status: int) -> Exception:
-        """The error that a status of the function tells."""
-        return MemoryError("no memory for so many rows") if status == NO_MEMORY else ValueError(self.refusal())
+    def error_of(self, rows: int, status: int) -> Exception:
+        """The error that a status of the function tells, for so many rows of inputs."""
+        return MemoryError(f"no memory for {rows} rows") if status == NO_MEMORY else ValueError(self.refusal())
 
     def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
         """All that depends on the shape of inputs only, which rarely changes."""

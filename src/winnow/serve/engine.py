@@ -187,18 +187,23 @@ class Engine:
     # --- in the thread -------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        with step_graphs(self._model):
-            while self._has_work():
-                self._read()
-                self._answer_all()
+        while self._has_work():
+            # Until there is nothing to do: graphs hold the cache of the latest answer.
+            with step_graphs(self._model):
+                while self._is_busy() and not self._closed:
+                    self._read()
+                    self._answer_all()
         self._refuse_all()
 
     def _has_work(self) -> bool:
         """Waits until there is something to do; False if the engine is closed."""
         with self._changed:
-            while not (self._closed or self._waiting or self._reading or self._batches):
+            while not (self._closed or self._is_busy()):
                 self._changed.wait()
             return not self._closed
+
+    def _is_busy(self) -> bool:
+        return bool(self._waiting or self._reading or self._batches)
 
     def _refuse_all(self) -> None:
         reading = [] if self._reading is None else [self._reading.asked]
