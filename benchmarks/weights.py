@@ -212,7 +212,7 @@ def main() -> None:
     about = (
         f"# Weights of fewer bits\n\n`{command}` on {model_name(source)}. {machine()} A "
         f"prompt of {options.tokens:,} tokens, {options.rows} at a time, decoded from a cache of {options.budget} "
-        "(adakv), logits of one token; "
+        "(adakv), logits of one token, by [graphs](../graphs.md) but for the first row; "
         f"medians of {options.steps} steps and {options.rounds} prefills that took turns. Above 1x is faster than "
         f"the first row. -log p: mean over the first {LIKELIHOOD_TOKENS:,} tokens of a text, less is better. KL: "
         "mean divergence of the next token's distribution there from that of the first row.\n\n"

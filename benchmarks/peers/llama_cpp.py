@@ -26,7 +26,7 @@ from evaluated import RESULTS, ROOT
 from genai_rival import GENAI_CACHES, GenaiRival, check_genai
 from llama_rival import CACHES, PACKAGE, VERSION, LlamaRival, built
 from measured import Measured, Subject, Times
-from own_steps import METHODS, OwnCache, OwnModel
+from own_steps import METHODS, WARM_UP, OwnCache, OwnModel
 from race_page import page, records
 from reporting import machine, of_this_processor, resumable, software, write_results
 from winnow.commands.console import messages, silence_libraries
@@ -150,7 +150,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("model", metavar="MODEL.gguf", help="a GGUF file that both engines read")
     parser.add_argument("--depths", type=whole_numbers(0), default=[0, 4096, 8192, 16384], help="tokens of context")
     parser.add_argument("--threads", type=whole_numbers(1), default=[1, 2])
-    parser.add_argument("--weights", default="auto", help="of Winnow: auto, a type, int8 or int4, or several")
+    parser.add_argument("--weights", default="auto", help="of Winnow: auto, a type, int8, int4 or gguf, or several")
     parser.add_argument("--steps", type=int, default=16, help="tokens of a repetition")
     parser.add_argument("--rounds", type=int, default=8, help="repetitions of every cache at every depth")
     parser.add_argument("--llama-turns", type=Path, metavar="PROGRAM", help="instead of building one")
@@ -176,7 +176,7 @@ def opened(model: str) -> ModelSource:
 
 def check_room(source: ModelSource, options: argparse.Namespace) -> None:
     """Raises PeerError where the model cannot read so many tokens."""
-    needed = options.depths[-1] + options.steps + 1
+    needed = options.depths[-1] + options.steps + WARM_UP
     if source.context is not None and needed > source.context:
         raise PeerError(
             f"{source.name} reads {source.context:,} tokens at most, not {needed:,}: give smaller --depths or --steps."
@@ -230,7 +230,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     measured = times.all()
     if not measured:
         raise PeerError(f"{options.journal} holds no times yet; leave --page-only out.")
-    about = f"{Path(options.model).name}, {size / 1e6:,.0f} MB; llama.cpp as in {PACKAGE} {VERSION}."
+    about = (
+        f"{Path(options.model).name}, {size / 1e6:,.0f} MB; llama.cpp as in {PACKAGE} {VERSION}; Winnow's tokens by "
+        "[graphs](../graphs.md)."
+    )
     text = page(measured, about, machine())
     write_results(options.out, of_this_processor("llama_cpp"), text, records(measured))
     print(text)

@@ -6,7 +6,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -63,19 +63,17 @@ def step_graphs(model: PreTrainedModel, tokens: int = ROOM) -> AbstractContextMa
         tokens: the most tokens of an answer. Tails get room for this many at a time, but at most 256. When it is used
             up, a graph is captured again. On a CPU, answers of less than 8 tokens are not worth a graph.
     """
-    if model.device.type == "cpu" and tokens < FEWEST_HERE:
-        return nullcontext()
-    return _patched(model, max(1, min(tokens, ROOM)))
+    return _patched(model, tokens)
 
 
-def _may_replay(model: PreTrainedModel) -> bool:
-    """True for a language model with kernels, if it is on a CPU, which no compiler goes through as a whole."""
+def _may_replay(model: PreTrainedModel, tokens: int) -> bool:
+    """True for a language model which no compiler goes through as a whole; on a CPU with kernels and long answers."""
     if os.environ.get(OFF) == "0" or not isinstance(model, PreTrainedModel) or not _fit.get(model, True):
         return False
     if not model.can_generate() or _asks_for_more(model):
         return False
-    has_kernels = model.device.type != "cpu" or native.library() is not None
-    return has_kernels and getattr(model, "_compiled_call_impl", None) is None
+    worth = model.device.type != "cpu" or (tokens >= FEWEST_HERE and native.library() is not None)
+    return worth and getattr(model, "_compiled_call_impl", None) is None
 
 
 def _asks_for_more(model: PreTrainedModel) -> bool:
@@ -83,12 +81,12 @@ def _asks_for_more(model: PreTrainedModel) -> bool:
     return any(getattr(config, field, False) for config in (model.config, text_config(model)) for field in _MORE)
 
 
-def _patch(model: PreTrainedModel, room: int) -> Undo | None:
+def _patch(model: PreTrainedModel, tokens: int) -> Undo | None:
     """Puts a `forward` in the place of the model's own, which comes back if no other stands there then."""
-    if not _may_replay(model):
+    if not _may_replay(model, tokens):
         return None
     ordinary, before = model.forward, vars(model).get("forward")
-    steps = _Steps(model, ordinary, room)
+    steps = _Steps(model, ordinary, max(1, min(tokens, ROOM)))
 
     @functools.wraps(ordinary)
     def replaying(*args: Any, **kwargs: Any) -> Any:
