@@ -155,8 +155,8 @@ def _weights_told(measured: Sequence[Measured]) -> str:
     sizes = {(each.engine, each.weights): each.weight_bytes for each in measured}
     told = ", ".join(f"{engine} {size / 1e6:,.0f} MB ({weights})" for (engine, weights), size in sizes.items())
     return (
-        f"Weights are most of a token on a small model: {told}. What Winnow loses to llama.cpp at depth 0 it loses to "
-        "larger weights and to Python, and not in its cache; the slope is free of both."
+        f"Weights are most of a token on a small model: {told}. Where Winnow is slower at depth 0, that is for larger "
+        "weights and for Python, and not for its cache; the slope is free of both."
     )
 
 

@@ -17,8 +17,22 @@ from transformers import PreTrainedModel
 
 from support import small_caches
 from support.families import FAMILIES, build, prompt
-from support.graphed import ON_GPU, PROMPT, Places, back, not_waiting, places, places_here, twins, twins_here
-from winnow import CacheError, CompressedCache, GraphedDecoder
+from support.graphed import (
+    ON_GPU,
+    PROMPT,
+    Pair,
+    Places,
+    back,
+    close,
+    not_waiting,
+    places,
+    places_here,
+    twins,
+    twins_here,
+)
+from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
+from winnow.cache import while_graphed
+from winnow.cache.hybrid import CompactSlidingLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.tail import Tail
 from winnow.kernels import native
@@ -33,6 +47,9 @@ OTHER_LAYERS = {
     "falcon_h1": "CompressedHybridLayer",
 }
 """Families with layers that no graph can hold, by the layers' type."""
+SHARING = ("gemma3n_text", "gemma4_text")
+"""Families of which some layers read the keys of others."""
+CHUNKED = ("llama4_text",)
 LOOKING = ("gpt2",)
 """Families that look for padding among the tokens, which a graph on a CPU cannot hold."""
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "graphs.md"
@@ -357,7 +374,10 @@ def test_other_kernels_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("family", "names"),
-    [*OTHER_LAYERS.items(), ("deepseek_v3", "LatentLayer")],
+    [
+        *((family, kind) for family, kind in OTHER_LAYERS.items() if family not in SLIDING),
+        ("deepseek_v3", "LatentLayer"),
+    ],
 )
 def test_layers_of_other_kinds_are_refused(family: str, names: str) -> None:
     model = build(family)
@@ -367,6 +387,86 @@ def test_layers_of_other_kinds_are_refused(family: str, names: str) -> None:
         model(prompt(), past_key_values=cache)
     with pytest.raises(CacheError, match=f"{names}.*cannot be captured in a graph; call the model itself"):
         GraphedDecoder(model, cache)
+
+
+@pytest.mark.parametrize("family", SLIDING)
+def test_sliding_layers_are_refused_on_a_device(family: str) -> None:
+    with places(kernels=False):
+        both = twins(build(family)).pair()
+        with pytest.raises(
+            CacheError, match=r"CompactSlidingLayer.*cannot be captured in a graph; call the model itself"
+        ):
+            both.graphed()
+
+
+@pytest.mark.parametrize("family", SLIDING)
+@pytest.mark.parametrize(("rows", "length"), [(1, PROMPT), (2, PROMPT), (1, 3)])
+def test_windows_move_on_while_steps_are_replayed_on_a_cpu(family: str, rows: int, length: int) -> None:
+    """Full ones and others; not those of layers that share keys, or that are chunks."""
+    both = twins_here(build(family)).pair(rows=rows, length=length)
+    if family in (*CHUNKED, *SHARING):
+        with pytest.raises(CacheError, match=r"chunks of this model's layers|DummyLayer"):
+            both.graphed()
+    else:
+        both.graphed()
+        # Ordinary steps over a full window have a mask that hides nothing, and so sums in another order.
+        with mock.patch("support.graphed.CLOSE", 1e-5):
+            assert both.steps(12)[2:] == [True] * 10
+    same_windows(both)
+    both.ordinary(prompt(rows, length=1, seed=8))
+
+
+def test_windows_that_miss_their_token_are_noticed() -> None:
+    both = twins_here(build("gemma3_text")).pair()
+    both.graphed()
+    both.up_to_capture()
+    with mock.patch("winnow.cache.compressed.put_off"), pytest.raises(CacheError, match="goes another way"):
+        both.decoder.step(both.token)
+    same_windows(both)
+    assert both.steps(3)[-1]
+
+
+def same_windows(both: Pair) -> None:
+    """Checks that sliding layers hold the same tokens."""
+    both.same()
+    for one, other in zip(both.cache.layers, both.expected.layers, strict=True):
+        if type(one) is CompactSlidingLayer:
+            assert one.cumulative_length == other.cumulative_length
+            close([one.keys, one.values], [other.keys, other.values])
+
+
+def test_padding_in_windows_is_left_to_masks() -> None:
+    both = twins_here(build("gemma3_text")).pair(rows=2)
+    mask = torch.ones(2, PROMPT, dtype=torch.int64)
+    mask[1, :5] = 0
+    cache = CompressedCache(both.device.model, "snapkv(window=4) @ 12")
+    both.device.run(cache, prompt(2, PROMPT), attention_mask=mask)
+    with pytest.raises(CacheError, match="rows with padding"):
+        GraphedDecoder(both.device.model, cache)
+
+
+@pytest.mark.parametrize("family", ["gemma3_text", "gpt_oss"])
+def test_a_broken_replay_puts_windows_back(family: str) -> None:
+    both = twins_here(build(family)).pair()
+    decoder = both.graphed()
+    both.steps(4)
+    failing = mock.patch.object(decoder._layers[-1], "count_token", side_effect=KeyboardInterrupt)
+    with failing, pytest.raises(KeyboardInterrupt):
+        decoder.step(both.token)
+    same_windows(both)
+    assert both.steps(3)[-1]
+    same_windows(both)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "gpt_oss"])
+def test_the_first_answer_of_a_model_with_windows_is_checked(family: str) -> None:
+    both = twins_here(build(family)).pair()
+    with step_graphs(both.device.model):
+        for _ in range(8):
+            both.ordinary(both.token[:, None])
+            both.token = (both.token * 7 + 5) % 90 + 2
+    assert while_graphed._fit.get(both.device.model) is True
+    same_windows(both)
 
 
 def test_models_on_several_devices_are_refused() -> None:

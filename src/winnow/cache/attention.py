@@ -23,8 +23,10 @@ from winnow.cache.length import LogicalLength
 from winnow.cache.opaque import opaque
 from winnow.cache.padding import on_host, places_of
 from winnow.cache.paid import paid_attention
+from winnow.cache.sliding_step import over_window
 from winnow.errors import OWN_CACHE, CacheError
 from winnow.kernels.interface import AttentionSpec
+from winnow.kernels.recording import this_thread
 
 IMPLEMENTATION = "winnow"
 
@@ -66,7 +68,12 @@ def winnow_attention(
             return attended, None
     spec = AttentionSpec(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, s_aux)
     if handle is None:
-        return _ordinary(module, query, key, value, attention_mask, spec, dropout, is_causal, kwargs), None
+
+        def over(keys: Tensor, values: Tensor) -> Tensor:
+            return _ordinary(module, query, keys, values, attention_mask, spec, dropout, is_causal, kwargs)
+
+        found = over_window(key, value, over)
+        return over(key, value) if found is None else found, None
     handle.values = None
     key, value = plain(key), plain(value)
     if attention_mask is not None:
@@ -108,6 +115,8 @@ def winnow_mask(
     boolean 4-D masks.
     """
     if not isinstance(kv_length, LogicalLength):
+        if q_length == 1 and this_thread.recording is not None:
+            return None  # a token sees all of its window, which would need a larger mask every time
         if 1 < q_length != kv_length:
             # Without a mask, `_ordinary` takes fewer queries for the last ones; an empty static cache's are the first.
             kwargs["allow_is_causal_skip"] = False

@@ -36,10 +36,12 @@ from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.opaque import opaque
 from winnow.cache.progress import Part
+from winnow.cache.sliding_step import put_off
 from winnow.cache.stats import CacheStats, storage_bytes
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
+from winnow.kernels.recording import this_thread
 from winnow.models.kinds import starts_anew
 
 NOT_PICKLED = (
@@ -363,6 +365,10 @@ class CompressedCache(Cache):
         progress.enter(part)
         if type(layer) is CompactSlidingLayer and self._is_decoding():  # a linear state beside it cannot be put back
             progress.before[part] = mark = layer.mark()
+        if this_thread.recording is not None and type(layer) is CompactSlidingLayer:
+            put_off(layer, key_states)
+            progress.leave()
+            return key_states, value_states
         keys, values = super().update(key_states, value_states, layer_idx, *args, **kwargs)
         if mark is not None:
             progress.before[part] = layer.shorten(mark, key_states.shape[-2])

@@ -17,10 +17,12 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.guards import check_implementation, is_count
 from winnow.cache.host_graph import HostGraph
+from winnow.cache.hybrid import CompactSlidingLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.placed_step import Places
 from winnow.cache.prefix import Prefix
 from winnow.cache.recent_queries import RecentQueries
+from winnow.cache.sliding_step import Windows
 from winnow.cache.tail import Tail
 from winnow.cache.writable import writable
 from winnow.errors import CacheError, GraphError
@@ -124,8 +126,8 @@ class GraphedDecoder:
         capture: a function that captures work on the model's device; None: the one for this kind of device.
 
     Raises:
-        GraphError: the model has sliding-window, linear or latent layers, lies on several devices, or is in assisted
-            decoding.
+        GraphError: the model has linear or latent layers, on a GPU sliding windows, lies on several devices, or is in
+            assisted decoding.
         CacheError: the cache belongs to another model or has no compressed prompt, room is not a number of tokens, or
             positions do not match the rows.
     """
@@ -145,6 +147,7 @@ class GraphedDecoder:
             raise CacheError(f"room is {room!r}; give the number of tokens to make room for, at least 1.")
         self._room = int(room)
         self._layers = _layers_of(model, cache)
+        self._sliding = [layer for layer in cache.layers if type(layer) is CompactSlidingLayer]
         self._check_ready()
         self._device = self._layers[0].device
         self._is_here = self._device.type == "cpu"
@@ -181,6 +184,7 @@ class GraphedDecoder:
         """
         self._check_ready()
         self._follow()
+        self._windows = Windows(self._sliding)
         self._take("tokens", tokens, self._tokens)
         if positions is not None:
             self._take("positions", positions, self._positions)
@@ -197,6 +201,16 @@ class GraphedDecoder:
             self._graph, self._replays = self._graphed(now), 0
         self._replays += 1
         return self._replayed(self._graph.captured)
+
+    def take_back(self) -> None:
+        """Takes back the token of the last step. Raises CacheError where there was none, or its place is gone."""
+        if not self._sliding:
+            self._cache.crop(-1)
+            return
+        # A window has forgotten what the token pushed out of it; the marks have not.
+        self._windows.take_back()
+        for layer in self._layers:
+            layer.crop(-1)
 
     # --- ways of a step ------------------------------------------------------------------------------------------
 
@@ -225,6 +239,7 @@ class GraphedDecoder:
             yield
         except BaseException:
             self._graph = None
+            self._windows.take_back()
             for layer, mark in zip(self._layers, marks, strict=True):
                 layer.take_back(mark)
             self._place_rows()
@@ -252,7 +267,9 @@ class GraphedDecoder:
             captured = capture(lambda: self._placed_pass(places), self._device)
             for layer, mark in zip(self._layers, marks, strict=True):
                 layer.end_capture(mark)
+            self._windows.check_grown()
         except BaseException:
+            self._windows.take_back()
             for layer, mark in zip(self._layers, marks, strict=False):
                 layer.take_back(mark)
             self._cache.compression.progress.withdraw_all()
@@ -361,12 +378,15 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
             "this cache is of another model; make the GraphedDecoder with the model that the cache was made for."
         )
     check_implementation(cache.config)
-    others = sorted({type(layer).__name__ for layer in cache.layers if type(layer) is not CompressedLayer})
+    held = (CompressedLayer, CompactSlidingLayer) if model.device.type == "cpu" else (CompressedLayer,)
+    others = sorted({type(layer).__name__ for layer in cache.layers if type(layer) not in held})
     if others:
         raise GraphError(
             f"some layers of this model ({', '.join(others)}) are not full attention with separate heads, and count "
             f"tokens on the host, so a step cannot be captured in a graph; {INSTEAD}."
         )
+    if model.device.type == "cpu" and len(cache.compressed_layers()) < len(cache.layers):
+        _check_windows(cache)
     if "position_ids" not in inspect.signature(model.forward).parameters:
         raise GraphError(f"{type(model).__name__} takes no position_ids, which a graph needs; {INSTEAD}.")
     layers = cache.compressed_layers()
@@ -378,6 +398,21 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
             f"one; load the model onto one device, or {INSTEAD}."
         )
     return layers
+
+
+def _check_windows(cache: CompressedCache) -> None:
+    """Raises GraphError where a token would not see all of its sliding windows: padding there, or other chunks."""
+    if "chunked_attention" in (getattr(cache.config, "layer_types", None) or ()):
+        raise GraphError(
+            "chunks of this model's layers end at places that no window knows, so a step cannot be captured in a "
+            f"graph; {INSTEAD}."
+        )
+    first = cache.compressed_layers()[0]
+    if first.compressed and any(held != first.seen for held in first.held_tokens()):
+        raise GraphError(
+            "rows with padding have some in their sliding windows, which only a mask hides, so a step cannot be "
+            f"captured in a graph; {INSTEAD}."
+        )
 
 
 def _check_unseen(model: PreTrainedModel) -> None:

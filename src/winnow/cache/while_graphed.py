@@ -50,7 +50,7 @@ def step_graphs(model: PreTrainedModel, tokens: int = ROOM) -> AbstractContextMa
     `model.generate(ids, cache=cache)` and your own loops then take as long as their kernels run, not as long as it
     takes Python to ask for them. A graph is a CUDA graph on a GPU, and on a CPU a list of operators and calls of the
     compiled kernels. It holds one token of every row, from the third token after a prompt. All else runs as usual (see
-    `GraphedDecoder`): prompts, several tokens at a time, folds, sliding windows, beams, gradients, several devices.
+    `GraphedDecoder`): prompts, several tokens at a time, folds, beams, gradients, several devices.
     Once for every model, a replayed step is repeated without a graph. If the logits differ, the model continues
     without graphs, and a warning says so.
 
@@ -162,7 +162,7 @@ class _Steps:
             return None
         if self._decoder.replays != _SECOND or model in _fit:
             return logits
-        token.cache.crop(-1)
+        self._decoder.take_back()
         expected = self._forward(*args, **kwargs).logits[:, -1]
         self._note(model, logits, expected)
         return expected
