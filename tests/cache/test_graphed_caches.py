@@ -405,8 +405,11 @@ def test_windows_move_on_while_steps_are_replayed_on_a_cpu(family: str, rows: in
     """Full ones and others; not those of layers that share keys, or that are chunks."""
     both = twins_here(build(family)).pair(rows=rows, length=length)
     if family in (*CHUNKED, *SHARING):
-        with pytest.raises(CacheError, match=r"chunks of this model's layers|DummyLayer"):
+        # Before transformers 5.24, layers that share have none of their own, which shows at the step.
+        with pytest.raises(CacheError, match=r"chunks of this model's|DummyLayer|cannot be recorded"):
             both.graphed()
+            both.up_to_capture()
+            both.decoder.step(both.token)
     else:
         both.graphed()
         # Ordinary steps over a full window have a mask that hides nothing, and so sums in another order.

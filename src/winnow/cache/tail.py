@@ -188,12 +188,7 @@ class Tail:
         """Rows in a new order, with repeats or omissions (`rows` int64)."""
         index = rows.to(self.keys.device)
         with writable():
-            if self.longest:
-                self.keys, self.values = self.keys.index_select(0, index), self.values.index_select(0, index)
-            else:  # a whole prompt may have passed through these buffers, and nothing of it is read again
-                self.keys, self.values = (
-                    each.new_empty(len(index), *each.shape[1:]) for each in (self.keys, self.values)
-                )
+            self.keys, self.values = self._rows(self.keys, index), self._rows(self.values, index)
             self.lengths = self.lengths[rows.cpu()]
         self._refresh()
 
@@ -266,6 +261,15 @@ class Tail:
             capacity = max(tokens, min(capacity, self.limit))
         self.keys, self.values = self._grown(self.keys, capacity), self._grown(self.values, capacity)
         return True
+
+    def _rows(self, held: Tensor, index: Tensor) -> Tensor:
+        """Rows of a buffer, of which only what tokens fill is copied where much of it is room: twice, on the way."""
+        if 2 * self.longest > held.shape[2]:
+            return held.index_select(0, index)
+        chosen = held.new_empty(len(index), *held.shape[1:])
+        if self.longest:
+            chosen[:, :, : self.longest] = held[:, :, : self.longest].index_select(0, index)
+        return chosen
 
     def _grown(self, old: Tensor, capacity: int) -> Tensor:
         rows, heads, _, dim = old.shape
