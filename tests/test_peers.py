@@ -184,7 +184,7 @@ def test_a_program_that_ends_between_questions_is_told_with_its_last_words(tmp_p
 def test_more_tokens_than_the_model_reads_are_refused_before_any_work(
     model: Path, program: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(PeerError, match="reads 512 tokens at most, not 600"):
+    with pytest.raises(PeerError, match="reads 512 tokens at most, not 603"):
         run(model, program, tmp_path, "--depths", "0,597")
     with pytest.raises(PeerError, match="holds no times yet"):
         run(model, program, tmp_path, "--page-only")
