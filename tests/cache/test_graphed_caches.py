@@ -461,6 +461,21 @@ def test_a_broken_replay_puts_windows_back(family: str) -> None:
     same_windows(both)
 
 
+def test_a_step_is_taken_back_once() -> None:
+    both = twins_here(build("gemma3_text")).pair()
+    decoder = both.graphed()
+    with pytest.raises(CacheError, match="no step to take back"):
+        decoder.take_back()
+    both.steps(4)
+    decoder.step(both.token)
+    decoder.take_back()
+    same_windows(both)
+    with pytest.raises(CacheError, match="no step to take back"):
+        decoder.take_back()
+    same_windows(both)
+    assert both.steps(3)[-1]
+
+
 @pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "gpt_oss"])
 def test_the_first_answer_of_a_model_with_windows_is_checked(family: str) -> None:
     both = twins_here(build(family)).pair()

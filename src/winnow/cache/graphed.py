@@ -148,6 +148,7 @@ class GraphedDecoder:
         self._room = int(room)
         self._layers = _layers_of(model, cache)
         self._sliding = [layer for layer in cache.layers if type(layer) is CompactSlidingLayer]
+        self._windows = Windows(self._sliding)
         self._check_ready()
         self._device = self._layers[0].device
         self._is_here = self._device.type == "cpu"
@@ -203,10 +204,14 @@ class GraphedDecoder:
         return self._replayed(self._graph.captured)
 
     def take_back(self) -> None:
-        """Takes back the token of the last step. Raises CacheError where there was none, or its place is gone."""
+        """Takes back the token of the last step, once. Raises CacheError where there was none, or it is folded."""
         if not self._sliding:
             self._cache.crop(-1)
             return
+        if self._windows.are_back():
+            raise CacheError("there is no step to take back; take steps first.")
+        for layer in self._layers:
+            layer.check_crop(1)
         # A window has forgotten what the token pushed out of it; the marks have not.
         self._windows.take_back()
         for layer in self._layers:

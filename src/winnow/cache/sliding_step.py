@@ -45,6 +45,13 @@ class Windows:
         for layer, mark in zip(self._layers, self._marks, strict=True):
             layer.take_back(mark)
 
+    def are_back(self) -> bool:
+        """True if no token came since."""
+        return all(
+            mark is None or layer.cumulative_length == mark.seen
+            for layer, mark in zip(self._layers, self._marks, strict=True)
+        )
+
     def check_grown(self) -> None:
         """Raises GraphError unless each has one more token."""
         for layer, mark in zip(self._layers, self._marks, strict=True):
