@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from support.families import prompt
 from support.graphed import ON_GPU, PROMPT, Pair, Place, Places, back, places, places_here
 from winnow import CacheError, CompressedCache, step_graphs
-from winnow.cache import while_graphed
+from winnow.cache import graphed, while_graphed
 from winnow.cache.context import compress
 from winnow.evaluate.asked_together import answers_after
 from winnow.evaluate.batch import AnswerStart, decode_batch
@@ -62,13 +62,13 @@ class Counted:
 def graphs(both_places: Places, monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Graphs of this test, whose models are not known to be fit."""
     counted = Counted(both_places)
-    monkeypatch.setattr(while_graphed, name_of(both_places), counted.capture)
+    monkeypatch.setattr(graphed, name_of(both_places), counted.capture)
     monkeypatch.setattr(while_graphed, "_fit", type(while_graphed._fit)())
     return counted
 
 
 def name_of(both_places: Places) -> str:
-    """The graphs' class, as the module of contexts knows it."""
+    """The graphs' class, as the module of decoders knows it."""
     return "CudaGraph" if both_places.rehearses else "HostGraph"
 
 
@@ -390,7 +390,7 @@ def test_a_model_that_waits_for_the_device_goes_on_without(both_places: Places, 
 @pytest.mark.skipif(ON_GPU, reason="memory runs out in the stand-in's graphs")
 def test_a_graph_for_which_there_is_no_memory_is_done_without(both_places: Places) -> None:
     both = both_places.pair()
-    with mock.patch.object(while_graphed, name_of(both_places), side_effect=torch.OutOfMemoryError("no room")):
+    with mock.patch.object(graphed, name_of(both_places), side_effect=torch.OutOfMemoryError("no room")):
         same_tokens(both)
 
 

@@ -16,12 +16,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from winnow.cache.capture import Capture
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.graphed import GraphedDecoder, ordinary_forward
 from winnow.cache.guards import text_config
-from winnow.cache.host_graph import HostGraph
 from winnow.cache.single_token import SingleToken
 from winnow.cache.while_used import Undo, WhileUsed
 from winnow.errors import CacheError, GraphError
@@ -113,7 +110,6 @@ class _Steps:
         self._model = model
         self._forward = forward
         self._room = room
-        self._capture: Capture = HostGraph if model.device.type == "cpu" else CudaGraph
         # Held by the pass that is replayed: what it asks the model for, and other threads, go the ordinary way.
         self._lock = Lock()
         self._latest: ref[CompressedCache] | None = None
@@ -153,7 +149,7 @@ class _Steps:
         seen = token.cache.get_seq_length()
         try:
             if self._decoder is None:
-                self._decoder = GraphedDecoder(model, token.cache, self._room, capture=self._capture)
+                self._decoder = GraphedDecoder(model, token.cache, self._room)
             logits = self._decoder.step(token.tokens, token.positions)
         except (GraphError, torch.OutOfMemoryError):
             self._refused, self._decoder = ref(token.cache), None
