@@ -45,7 +45,7 @@ class SingleToken(NamedTuple):
         # Which earlier tokens are padding the cache knows; a single new one always counts.
         if mask is not None and (not isinstance(mask, Tensor) or mask.dim() != 2):
             return None
-        if torch.is_grad_enabled() or autocast_is_on(model.device) or model.training:
+        if torch.is_grad_enabled() or autocast_is_on(tokens.device) or model.training:
             return None
         positions = _positions(model, cache, tokens, given.get("position_ids"), masked=mask is not None)
         return None if positions is None else cls(cache, tokens, positions, layers[0].is_fresh())
