@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import winnow
 from support.asked import encoded
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
-from winnow.evaluate.sampling import GREEDY, Sampling, among
+from winnow.evaluate.sampling import GREEDY, Sampling, among, most_likely, most_likely_of_each
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -110,3 +110,11 @@ def test_what_is_allowed_is_asked_for_at_every_choice():
     masks = [[True, False], [False, True]]
     choice = among(GREEDY.choice(), lambda: torch.tensor(masks.pop(0)))
     assert [choice(torch.tensor([0.0, 1.0])) for _ in range(2)] == [0, 1]
+
+
+@given(st.lists(st.sampled_from([-1.5, 0.0, 2.0, float("-inf"), float("nan")]), min_size=1, max_size=70))
+def test_the_most_likely_token_is_the_first_of_several(numbers):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        rows = torch.tensor([numbers, numbers[::-1]], dtype=dtype)
+        assert torch.equal(most_likely_of_each(rows), rows.argmax(-1))
+        assert most_likely(rows[0]) == int(rows[0].argmax())
