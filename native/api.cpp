@@ -5,6 +5,7 @@
 #include "attend/arguments.hpp"
 #include "attend/attend.hpp"
 #include "linear/contract.hpp"
+#include "linear/many_rows.hpp"
 #include "prefill/job.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
@@ -25,8 +26,11 @@ constexpr int64_t kFewestBytes = 64 * 1024;
 // Bytes of rows that a thread normalizes, or of tokens that it turns, at a time.
 constexpr int64_t kRowBytes = 32 * 1024;
 
-// Queries of a KV head for which laying a prompt's rows as tiles is worth its time.
-constexpr int64_t kFewestInTiles = 64;
+// Outputs of which many rows are gated at a time.
+constexpr int64_t kGatedAtOnce = 256;
+
+// Queries of a KV head for which laying a prompt's rows anew is worth its time.
+constexpr int64_t kFewestLaid = 64;
 
 // The status of work that may find no memory.
 template <class Work>
@@ -49,6 +53,12 @@ winnow::LinearFunction linear_of(const winnow_linear_layer& layer) {
   const winnow::Kernels& kernels = winnow::active_kernels();
   if (layer.bits == 4) return kernels.linear_int4[layer.dtype].function;
   return (layer.bits == 8 ? kernels.linear_int8 : kernels.linear)[layer.dtype];
+}
+
+// The kernel for so many rows, if there are many and there is one.
+const winnow::ManyRowsKernel* kernel_of_many(const winnow_linear_layer& layer, int64_t rows) {
+  const winnow::ManyRowsKernel& kernel = winnow::active_kernels().linear_many[layer.dtype];
+  return rows >= winnow::kFewestManyRows && kernel.multiply ? &kernel : nullptr;
 }
 
 // Threads that reading so many outputs of a layer's weight is worth.
@@ -151,14 +161,14 @@ int32_t winnow_step(winnow_step_args* args) {
 }
 
 int32_t winnow_prefill(const winnow_prefill_args* args) {
-  const bool in_tiles = args->output && winnow_prefill_in_tiles(args->dtype, args->group_size * args->queries);
+  const bool laid = args->output && winnow_prefill_lays(args->dtype, args->group_size * args->queries);
   const winnow::InstructionSet& isa = winnow::active_isa();
-  const auto& kernel = in_tiles ? *isa.matrix.prefill[args->dtype] : isa.kernels.prefill[args->dtype];
+  const auto& kernel = laid ? *isa.matrix.prefill[args->dtype] : isa.kernels.prefill[args->dtype];
   return with_memory([&] { winnow::prefill_rows(*args, kernel); });
 }
 
-int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries) {
-  return winnow::active_isa().matrix.prefill[dtype] && queries >= kFewestInTiles;
+int32_t winnow_prefill_lays(int32_t dtype, int64_t queries) {
+  return winnow::active_isa().matrix.prefill[dtype] && queries >= kFewestLaid;
 }
 
 int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void* inputs, void* outputs,
@@ -166,6 +176,9 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
   const auto linear = linear_of(*layer);
   if (!linear) return WINNOW_UNKNOWN_ISA;
   const winnow::LinearRows all{rows, inputs, outputs};
+  if (const auto* many = kernel_of_many(*layer, rows)) {
+    return with_memory([&] { winnow::multiply_many_rows(*layer, *many, all, threads); });
+  }
   winnow::run_pieces(threads_for(*layer, layer->outputs, threads), layer->outputs, winnow::kOutputsAtOnce,
                      [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
   return WINNOW_OK;
@@ -178,18 +191,30 @@ int32_t winnow_linear_of_each(const winnow_linear_layer* const* layers, int64_t 
   const auto linear = linear_of(alike);
   if (!linear) return WINNOW_UNKNOWN_ISA;
   const int64_t bytes = winnow::kElementBytes[alike.dtype];
+  const auto rows_of = [&](int64_t layer) {
+    const int64_t row = first_rows[layer];
+    return winnow::LinearRows{first_rows[layer + 1] - row, static_cast<const char*>(inputs) + row * alike.inputs * bytes,
+                              static_cast<char*>(outputs) + row * alike.outputs * bytes};
+  };
   // No block of outputs is of two layers.
   const int64_t padded = winnow::round_up(alike.outputs, winnow::kOutputsAtOnce);
   winnow::run_pieces(threads_for(alike, number * alike.outputs, threads), number * padded, winnow::kOutputsAtOnce,
                      [&](int, int64_t first, int64_t last) {
-                       const int64_t layer = first / padded, from = layer * padded, row = first_rows[layer];
-                       const winnow::LinearRows rows{first_rows[layer + 1] - row,
-                                                     static_cast<const char*>(inputs) + row * alike.inputs * bytes,
-                                                     static_cast<char*>(outputs) + row * alike.outputs * bytes};
+                       const int64_t layer = first / padded, from = layer * padded;
+                       const winnow::LinearRows rows = rows_of(layer);
+                       if (kernel_of_many(alike, rows.count)) return;
                        linear(*layers[layer], rows, first - from, winnow::least(last - from, alike.outputs));
                      });
-  return WINNOW_OK;
+  return with_memory([&] {
+    for (int64_t layer = 0; layer < number; ++layer) {
+      const winnow::LinearRows rows = rows_of(layer);
+      const auto* many = kernel_of_many(alike, rows.count);
+      if (many) winnow::multiply_many_rows(*layers[layer], *many, rows, threads);
+    }
+  });
 }
+
+int32_t winnow_multiplies_many(int32_t dtype) { return winnow::active_kernels().linear_many[dtype].multiply != nullptr; }
 
 int64_t winnow_nibble_outputs(int32_t dtype) { return winnow::active_kernels().linear_int4[dtype].outputs; }
 
@@ -202,6 +227,13 @@ int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void
   return with_memory([&] {
     void* gates = workspace.reserve(rows * of_gate.outputs * winnow::kElementBytes[of_gate.dtype]);
     const winnow::LinearRows all{rows, inputs, outputs}, all_gates{rows, inputs, gates};
+    if (const auto* many = kernel_of_many(of_up, rows)) {
+      winnow::multiply_many_rows(of_gate, *many, all_gates, threads);
+      winnow::multiply_many_rows(of_up, *many, all, threads);
+      winnow::run_blocks(threads, of_up.outputs, kGatedAtOnce,
+                         [&](int, int64_t first, int64_t last) { gate(gates, all, of_up.outputs, first, last); });
+      return;
+    }
     winnow::run_pieces(threads_for(of_up, of_up.outputs, threads), of_up.outputs, winnow::kOutputsAtOnce,
                        [&](int, int64_t first, int64_t last) {
                          gate_linear(of_gate, all_gates, first, last);

@@ -277,12 +277,15 @@ WINNOW_EXPORT int32_t winnow_step(struct winnow_step_args *args);
 /* Attention over a dense prompt. Returns a winnow_status. Safe to call from several threads at once. */
 WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
 
-/* 1 where a prompt of a dtype that so many queries of a KV head meet, with an output, is products in tiles of bf16. */
-WINNOW_EXPORT int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries);
+/* 1 where keys and values of a prompt of a dtype that so many queries of a KV head meet, with an output, are laid anew first:
+ * as tiles of bf16 with AMX, as panels on processors with AVX2 alone. */
+WINNOW_EXPORT int32_t winnow_prefill_lays(int32_t dtype, int64_t queries);
 
 /* Inputs [rows, inputs] of a linear layer -> its outputs [rows, outputs], both contiguous and of its dtype: products are
- * summed up in fp32, and rounded once. WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 where
- * winnow_nibble_outputs is 0. */
+ * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, numbers of many rows, and those of the weight,
+ * become whole numbers first: of 64 beside each other, inputs keep 14 bits of the largest and the weight 13.
+ * WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 where winnow_nibble_outputs is 0; WINNOW_NO_MEMORY where
+ * many rows find none. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
                                     void *outputs, int32_t threads);
 
@@ -290,6 +293,9 @@ WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int
  * first_rows[i + 1] - 1 are inputs and outputs of layers[i]. */
 WINNOW_EXPORT int32_t winnow_linear_of_each(const struct winnow_linear_layer *const *layers, int64_t number,
                                             const int64_t *first_rows, const void *inputs, void *outputs, int32_t threads);
+
+/* 1 where winnow_linear is made for many rows of a dtype, too. */
+WINNOW_EXPORT int32_t winnow_multiplies_many(int32_t dtype);
 
 /* Outputs that lie beside each other in weights of 4 bits as winnow_linear reads them for a dtype: 64 for bf16 on processors
  * with AVX-512 BF16, 32 on those with AVX2 alone, else 0. */

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "rounded/sizes.hpp"
+#include "sizes.hpp"
 #include "winnow_native.h"
 
 namespace winnow {
@@ -34,10 +36,29 @@ struct WrittenOut {
 // Writes the groups of inputs first to last - 1, of WINNOW_SCALE_GROUP each.
 using WriteOutFunction = void (*)(const winnow_linear_layer&, const WrittenOut&, int64_t first, int64_t last);
 
+// A linear layer of many rows, in products of whole numbers of 16 bits. All are null where there is none.
+struct ManyRowsKernel {
+  // Rounds a row of inputs.
+  void (*round)(const winnow_linear_layer&, const LinearRows&, const RoundedRows&, int64_t row);
+  // Does the outputs first to last - 1 as LinearFunction, of rows that were rounded. scratch: many_rows_bytes.
+  void (*multiply)(const winnow_linear_layer&, const LinearRows&, const RoundedRows&, int64_t first, int64_t last,
+                   char* scratch);
+};
+
 namespace {
 
 // Outputs that a thread does at a time: those of a block of 4 bits.
 constexpr int64_t kOutputsAtOnce = WINNOW_LINEAR_OUTPUTS;
+
+// Rows whose outputs are summed up together.
+constexpr int64_t kRowsTogether = 96;
+
+constexpr int64_t rounded_blocks(const winnow_linear_layer& layer) { return divide_up(layer.inputs, kRoundedTogether); }
+
+// Of the weight of kOutputsAtOnce outputs as whole numbers, with their scales, and of sums.
+constexpr int64_t many_rows_bytes(const winnow_linear_layer& layer) {
+  return kOutputsAtOnce * (rounded_blocks(layer) * (2 * kRoundedTogether + 4) + 4 * kRowsTogether);
+}
 
 }  // namespace
 }  // namespace winnow

@@ -23,6 +23,7 @@
 #ifdef __AVX512F__
 #include "linear/avx512/write_out.hpp"
 #elif defined(__AVX2__) && !defined(WINNOW_PORTABLE)
+#include "linear/avx2/many_rows.hpp"
 #include "linear/avx2/nibbles.hpp"
 #endif
 
@@ -74,6 +75,14 @@ constexpr NibblesFunction kLinearInt4 = {nullptr, 0};
 #ifdef __AVX512BF16__
 template <>
 constexpr NibblesFunction kLinearInt4<Bf16> = {linear_nibbles, kOutputsAtOnce};
+#endif
+
+// Many rows; null where fp32 keeps more digits, and where torch multiplies bf16 as fast.
+template <class T>
+constexpr ManyRowsKernel kManyRows = {nullptr, nullptr};
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
+template <>
+constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>, many_rows<Bf16>};
 #endif
 
 // A weight of 4 bits in bf16; null where torch packs it in another order.

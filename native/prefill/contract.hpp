@@ -31,9 +31,8 @@ struct PrefillKernel {
   void (*attend)(const winnow_prefill_args&, const PrefillPart&);
   int64_t (*scratch_floats)(const winnow_prefill_args&);  // of a thread
   int64_t (*row_words)(const winnow_prefill_args&);       // that rows of a head are laid in; null: they are read as they lie
-  void (*lay_rows)(const winnow_prefill_args&, int64_t head, int64_t block, uint32_t* rows);  // of kLaidTokens tokens
+  void (*lay_rows)(const winnow_prefill_args&, int64_t head, int64_t block, uint32_t* rows);
+  int64_t laid_tokens;  // of a block that lay_rows lays
 };
-
-constexpr int64_t kLaidTokens = 32;
 
 }  // namespace winnow

@@ -44,7 +44,7 @@ class Heads {
 
  private:
   void lay(int64_t first, int64_t count) {
-    const int64_t blocks = divide_up(args_.tokens, kLaidTokens);
+    const int64_t blocks = divide_up(args_.tokens, kernel_.laid_tokens);
     run_blocks(static_cast<int>(threads_), count * blocks, 8, [&](int, int64_t unit, int64_t end) {
       for (; unit < end; ++unit) {
         const int64_t head = unit / blocks;

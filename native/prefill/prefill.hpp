@@ -281,7 +281,7 @@ void prefill_numbers(const winnow_prefill_args& args, const PrefillPart& part) {
 }
 
 template <class T>
-constexpr PrefillKernel kPrefill = {prefill_numbers<T>, prefill_floats, nullptr, nullptr};
+constexpr PrefillKernel kPrefill = {prefill_numbers<T>, prefill_floats, nullptr, nullptr, 0};
 
 }  // namespace
 }  // namespace winnow

@@ -29,6 +29,7 @@ struct Kernels {
   PrefillKernel prefill[kDtypes];
   LinearFunction linear[kDtypes], linear_int8[kDtypes];
   NibblesFunction linear_int4[kDtypes];  // null: there is none
+  ManyRowsKernel linear_many[kDtypes];   // null: there is none
   WriteOutFunction write_out_int4;       // null: there is none
   GateFunction gate[kDtypes];
   NormFunction normalize[kDtypes];

@@ -5,6 +5,9 @@
 #ifdef __AMX_INT8__
 #include "matrix/amx/choice.hpp"
 #include "prefill/amx/panel.hpp"
+#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
+#include "prefill/avx2/rows.hpp"
+#define WINNOW_PANELS
 #endif
 
 namespace winnow {
@@ -20,7 +23,11 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
     {matrix_packed_chunk<float>, matrix_packed_chunk<Bf16>, matrix_packed_chunk<Fp16>},
     {matrix_serves<float>, matrix_serves<Bf16>, matrix_serves<Fp16>},
+#ifdef WINNOW_PANELS
+    {&kPrefillInPanels<float>, &kPrefillInPanels<Bf16>, &kPrefillInPanels<Fp16>}};
+#else
     {nullptr, nullptr, nullptr}};
+#endif
 #endif
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-"""Linear layers of few rows by the compiled kernels, in every instruction set, against float64."""
+"""Linear layers by the compiled kernels, in every instruction set, against float64."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from torch import Tensor
 
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
+from support.whole_numbers import lost_by_rounding
 from winnow.kernels import native
-from winnow.kernels.linear import LinearPlan, Weight, outputs_together, run_each
+from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outputs_together, run_each
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
 TOGETHER = {"zen4": 64, "zen5": 64, "avx512bf16": 64, "amx": 64, "avx2": 32}
 """Outputs that lie beside each other in weights of 4 bits, where there is a kernel for these."""
 WRITTEN_OUT = ("zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "amx")
-ROWS = st.integers(0, 9) | st.sampled_from([16, 31, 32, 33, 40, 65])
+ROWS = st.integers(0, 9) | st.sampled_from([16, 31, 32, 33, 40, 65, 130])
 
 
 def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> Weight:
@@ -66,6 +67,7 @@ def assert_products(weight: Weight, inputs: Tensor) -> None:
         exact, summed = exact + weight.bias.double(), summed + weight.bias.double().abs()
     # A number of 4 bits and its middle cancel, so that what is added up is larger than their sum.
     allowed = torch.finfo(inputs.dtype).eps * exact.abs() + (1e-4 if weight.bits == 4 else 1e-5) * summed + 1e-30
+    allowed = allowed + lost_by_rounding(inputs, written_out(weight))
     assert bool(((found.double() - exact).abs() <= allowed).all()), native.isa()
 
 
@@ -182,6 +184,44 @@ def test_the_number_of_threads_changes_nothing(bits: int, outputs: int) -> None:
         found.append(plan.run(given))
     torch.set_num_threads(used)
     assert all(torch.equal(found[0], other) for other in found[1:])
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(700, 96, 64), (97, 704, 192), (250, 32768, 64)])
+def test_many_rows_are_the_same_with_any_threads_and_beside_others(
+    bits: int, rows: int, inputs: int, outputs: int
+) -> None:
+    """In parts of the rows for each thread, in one, and in so many numbers that rows are rounded in two passes."""
+    if not multiplies_many(torch.bfloat16):
+        pytest.skip("made for few rows here")
+    weight, used = layer(outputs, inputs, bits, torch.bfloat16, bias=True), torch.get_num_threads()
+    plan, given = LinearPlan(weight), torch.randn(rows, inputs).bfloat16()
+    assert_products(weight, given)
+    whole = plan.run(given)
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found = plan.run(given[10:90]), plan.run(given)
+        torch.set_num_threads(used)
+        assert torch.equal(found[0], whole[10:90])
+        assert torch.equal(found[1], whole)
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_what_is_not_a_number_stays_in_its_row_of_many(isas: list[str], bits: int) -> None:
+    weight, given = layer(128, 160, bits, torch.bfloat16, bias=False), torch.randn(40, 160).bfloat16()
+    given[3, 7], given[5, 100], given[6], given[7] = torch.nan, torch.inf, 0, 1e-38
+    whole = [row for row in range(40) if row not in (3, 5)]
+    for isa in isas:
+        native.select_isa(isa)
+        if bits != 4 or outputs_together(torch.bfloat16):
+            found = LinearPlan(weight).run(given)
+            assert not bool(found[[3, 5]].isfinite().any())
+            assert bool(found[whole].isfinite().all())
+            assert float(found[6].abs().max()) == 0
+            assert float(found[7].abs().max()) < 1e-30
+    if bits == 16:
+        weight.numbers[127, 3] = torch.inf
+        assert not bool(LinearPlan(weight).run(given)[:6, 127].isfinite().any())
 
 
 WRONG = {

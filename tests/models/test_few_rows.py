@@ -17,9 +17,11 @@ from torch.nn.utils import parametrize, prune
 from support.families import EVERY, LATENT, build, build_any, prompt
 from support.instruction_sets import available, needs_native
 from support.stand_ins import assert_files_know_the_model, assert_same_answers, loaded, used_copies
+from support.whole_numbers import lost_by_rounding
 from winnow.bundled import MODEL_PATH
 from winnow.cache.projection import output_projection
 from winnow.kernels import native
+from winnow.kernels.linear import multiplies_many
 from winnow.kernels.onednn import has_onednn
 from winnow.models import (
     compiled,
@@ -70,7 +72,8 @@ def test_products_of_any_shape(kind, inputs, outputs, shape, bias, turned, seed)
     found = layer(given)
     assert (found.shape, found.dtype) == ((*given.shape[:-1], outputs), torch.bfloat16)
     assert found.is_contiguous()
-    if kind is CompiledLinear and given.numel() > kind.few(torch.bfloat16) * inputs and torch_multiplies(given.dtype):
+    many = kind is CompiledLinear and given.numel() > kind.few(torch.bfloat16) * inputs
+    if many and torch_multiplies(given.dtype) and not multiplies_many(given.dtype):
         # Of two inputs torch rounds the product before it adds the bias, too.
         assert torch.equal(found, plain(given))
         return
@@ -79,6 +82,8 @@ def test_products_of_any_shape(kind, inputs, outputs, shape, bias, turned, seed)
     exact, summed = given.double() @ weight.T + added, given.double().abs() @ weight.abs().T + added.abs()
     # Rounded once to bfloat16, after a sum in float32.
     allowed = torch.finfo(torch.bfloat16).eps * exact.abs() + 1e-5 * summed
+    if many:
+        allowed += lost_by_rounding(given, plain.weight)
     assert bool(((found.double() - exact).abs() <= allowed).all())
 
 
@@ -103,6 +108,9 @@ def test_kernels_multiply_few_rows_and_torch_many(dtype, monkeypatch):
         layer(torch.randn(rows, 64, dtype=dtype))
     monkeypatch.setattr(compiled, "has_onednn", lambda: False)
     monkeypatch.setattr(compiled, "torch_multiplies", lambda _: True)
+    if multiplies_many(dtype):
+        layer(torch.randn(most + 1, 64, dtype=dtype))
+    monkeypatch.setattr(compiled, "multiplies_many", lambda _: False)
     with pytest.raises(pytest.fail.Exception, match="torch"):
         layer(torch.randn(most + 1, 64, dtype=dtype))
 
@@ -113,6 +121,7 @@ def test_kernels_multiply_few_rows_and_torch_many(dtype, monkeypatch):
 @pytest.mark.parametrize("bias", [True, False])
 def test_many_rows_that_torch_has_no_library_for_are_multiplied_in_float32(dtype, shape, bias, monkeypatch):
     monkeypatch.setattr(compiled, "torch_multiplies", lambda _: False)
+    monkeypatch.setattr(compiled, "multiplies_many", lambda _: False)
     monkeypatch.setattr(parts, "MULTIPLIED", 64 * 128)  # a weight of several parts, the last one shorter
     plain = nn.Linear(128, 200, bias).to(dtype).requires_grad_(False)
     layer, given = CompiledLinear.of(plain), torch.randn(*shape, 128, dtype=dtype)
@@ -280,7 +289,7 @@ def test_a_compiled_layer_computes_what_it_did(kind):
     made = torch.compile(layer, backend="eager", fullgraph=True)
     for shape in ((1, 1), (2, 3), (1, FEW + 1)):
         given = torch.randn(*shape, 32).bfloat16()
-        torch.testing.assert_close(made(given), layer(given))
+        torch.testing.assert_close(made(given), layer(given), rtol=0.016, atol=1e-3)
     torch._dynamo.reset()
 
 

@@ -195,7 +195,7 @@ def test_layers_of_few_bits_ask_once_for_their_kernel(kind, monkeypatch):
     for isa, answer in answers.items():
         native.select_isa(isa)
         asked.clear()
-        assert [layer.plan_for_few(token()) is not None for _ in range(3)] == [answer] * 3
+        assert [layer.fastest_plan(token()) is not None for _ in range(3)] == [answer] * 3
         assert asked == [isa] * (1 if answer else 3)
     native.select_isa(used)
 

@@ -32,8 +32,6 @@ struct PromptTiles {
   int64_t values_at(int64_t token) const { return key_words() + token * value_dim / 2; }
 };
 
-static_assert(kLaidTokens == kTileTokens, "tiles of values have all tokens of a block");
-
 // The channels of a row from d on that a tile has, zero behind the last.
 inline __m512i load_channels(const Bf16* row, int64_t d, int64_t dim) {
   const int64_t count = least(kTileChannels, dim - d);

@@ -79,9 +79,9 @@ def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
 
 def _faster_compiled(query: Tensor, key: Tensor, chunk: bool) -> bool:
     """True where the compiled kernels take less time than sdpa over supported queries and keys without dropout."""
-    if prefill.in_tiles(query[0], key[0]) or prefill.outruns_sdpa():
+    if prefill.lays_rows(query[0], key[0]) or prefill.outruns_sdpa():
         return True
-    # Without tiles they multiply bfloat16 as fp32, where sdpa has instructions for it.
+    # Otherwise they multiply bfloat16 as fp32, where sdpa has instructions for it.
     return chunk and not (key.dtype == torch.bfloat16 and cpu_has_bfloat16())
 
 

@@ -1,4 +1,4 @@
-"""Linear layers of few rows with the compiled kernels, which read the weight where it lies."""
+"""Linear layers with the compiled kernels, which read the weight where it lies."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ def outruns_torch() -> bool:
         return False
     isa = native.isa()  # asked once: every layer asks this for every token
     return isa == "avx2" or isa.startswith("zen")
+
+
+def multiplies_many(dtype: torch.dtype) -> bool:
+    """True where many rows of a dtype, too, take less time than torch's: as whole numbers (docs/kernels.md)."""
+    library = native.library()
+    return library is not None and dtype in DTYPES and bool(library.winnow_multiplies_many(DTYPES[dtype]))
 
 
 def outputs_together(dtype: torch.dtype) -> int:
@@ -87,9 +93,11 @@ class Weight(NamedTuple):
 
 
 class LinearPlan(RowPlan):
-    """A linear layer of few rows through the compiled library.
+    """A linear layer through the compiled library.
 
-    Products are summed up in fp32 and rounded once. Numbers in bfloat16 below 2⁻¹²⁶ may be taken for zero.
+    Products are summed up in fp32 and rounded once. Numbers in bfloat16 below 2⁻¹²⁶ may be taken for zero. Where it
+    `multiplies_many`, inputs of more than 32 rows keep 14 bits of the largest of 64 beside each other, and the weight
+    13 bits of that of 64 inputs.
     """
 
     trusted_on: str | None = None

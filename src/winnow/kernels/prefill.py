@@ -45,13 +45,15 @@ def supports(queries: Tensor, keys: Tensor) -> bool:
     return known and 0 < queries.shape[-2] <= keys.shape[-2] < _MOST_TOKENS and native.library() is not None
 
 
-def in_tiles(queries: Tensor, keys: Tensor) -> bool:
-    """True if attention of supported queries [Hq, Q, D] over keys [H, N, D], with its output, is products in tiles.
+def lays_rows(queries: Tensor, keys: Tensor) -> bool:
+    """True if attention of supported queries [Hq, Q, D] over keys [H, N, D], with its output, lays these anew first.
 
-    These multiply bfloat16 as the processor does (AMX): numerators of the softmax are rounded to it, in the output and
-    in what was paid, as sdpa rounds them.
+    So it does where products of what is laid outrun sdpa's: in tiles of bfloat16 (AMX), and in panels (AVX2 alone).
+    Of prompts in bfloat16, tiles round numerators of the softmax to bfloat16, in the output, as sdpa does, and in what
+    was paid; panels round them to 14 bits of the largest of 64 tokens beside each other, and values to 13, in the
+    output alone.
     """
-    return bool(native.loaded_library().winnow_prefill_in_tiles(DTYPES[keys.dtype], _queries_of_a_head(queries, keys)))
+    return bool(native.loaded_library().winnow_prefill_lays(DTYPES[keys.dtype], _queries_of_a_head(queries, keys)))
 
 
 def outruns_sdpa() -> bool:
@@ -98,8 +100,8 @@ def _paid(keys: Tensor) -> Tensor:
 def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tensor | None) -> None:
     queries, keys, values = (each if each.stride(-1) == 1 else each.contiguous() for each in prompt)
     _check(queries, keys, values, spec)
-    tiled = output is not None and in_tiles(queries, keys)  # and laid side by side there
-    if not tiled and _queries_of_a_head(queries, keys) >= _MANY_QUERIES:
+    laid = output is not None and lays_rows(queries, keys)  # side by side
+    if not laid and _queries_of_a_head(queries, keys) >= _MANY_QUERIES:
         keys, values = _side_by_side(keys), _side_by_side(values)
     sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32).contiguous()
     args = PrefillArgs(

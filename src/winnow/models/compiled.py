@@ -7,23 +7,23 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from winnow.kernels import native
-from winnow.kernels.linear import LinearPlan, Weight
+from winnow.kernels.linear import LinearPlan, Weight, multiplies_many
 from winnow.kernels.native_args import DTYPES
 from winnow.kernels.onednn import has_onednn, linear_by_onednn
 from winnow.models.direct import DirectLinear
 from winnow.models.dtypes import torch_multiplies
-from winnow.models.planned import PlannedForFew, place_of
+from winnow.models.planned import PlannedLinear, place_of
 from winnow.models.widened import linear_in_float32
 
 FEW = 32
 """Rows of inputs up to which torch's own products take longer."""
 
 
-class CompiledLinear(PlannedForFew, DirectLinear):
+class CompiledLinear(PlannedLinear, DirectLinear):
     """A linear layer whose weight Winnow's kernels multiply by where few rows of inputs need no gradients.
 
-    Many rows are torch's to multiply: on AMD's processors with AVX-512 those in float32 by oneDNN, and where torch has
-    no library for products of 16 bits, those in float32.
+    So they do for many rows where they are made for these. Elsewhere many are torch's to multiply: on AMD's processors
+    with AVX-512 those in float32 by oneDNN, and where torch has no library for products of 16 bits, those in float32.
     """
 
     @staticmethod
@@ -40,19 +40,19 @@ class CompiledLinear(PlannedForFew, DirectLinear):
         bias = self._parameters["bias"]
         return *place_of(self._parameters["weight"]), None if bias is None else bias.data_ptr()
 
-    def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
-        """The plan of inputs of few rows, which Winnow's kernels multiply; None for others."""
-        return self.plan_for(inputs) if self._are_few(inputs) else None
+    def fastest_plan(self, inputs: Tensor) -> LinearPlan | None:
+        """The plan of inputs that Winnow's kernels multiply; None for others."""
+        return self.plan_for(inputs) if self._is_fastest(inputs) else None
 
-    def _are_few(self, inputs: Tensor) -> bool:
-        return inputs.numel() <= self.few(inputs.dtype) * self.in_features
+    def _is_fastest(self, inputs: Tensor) -> bool:
+        return inputs.numel() <= self.few(inputs.dtype) * self.in_features or multiplies_many(inputs.dtype)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., I] -> [..., O]"""
         plan = self.plan_for(inputs)
         if plan is None:
             return nn.Linear.forward(self, inputs)
-        if self._are_few(inputs):
+        if self._is_fastest(inputs):
             return plan.run(inputs)
         return many_rows(inputs, self.weight, self.bias)
 

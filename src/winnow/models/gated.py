@@ -1,4 +1,4 @@
-"""Gated MLPs whose gate is one call of the compiled kernels for few tokens, where torch takes four."""
+"""Gated MLPs whose gate is one call of the compiled kernels, where torch takes four."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from winnow.kernels.gated import GatedPlan
 from winnow.kernels.linear import outruns_torch
 from winnow.models.compiled import CompiledLinear
 from winnow.models.matrices import dtype_of
-from winnow.models.mlps import PiecewiseMLP
-from winnow.models.planned import PlanHolder, PlannedForFew
+from winnow.models.mlps import PiecewiseMLP, are_few
+from winnow.models.planned import PlanHolder, PlannedLinear
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.replacing import is_watched, replace_alike
 
@@ -18,7 +18,7 @@ _GATE, _UP, _DOWN, _ACTIVATION = "gate_proj", "up_proj", "down_proj", "act_fn"
 
 
 class GatedMLP(PlanHolder, PiecewiseMLP):
-    """An MLP down(silu(gate(x)) · up(x)) that does what is before `down` in one call for few tokens."""
+    """An MLP down(silu(gate(x)) · up(x)) that does what is before `down` in one call where kernels are the fastest."""
 
     _plan: GatedPlan | None = None
     _tried: nn.Module
@@ -37,16 +37,20 @@ class GatedMLP(PlanHolder, PiecewiseMLP):
         parts = dict(mlp.named_children())
         if set(parts) != {_GATE, _UP, _DOWN, _ACTIVATION}:
             return False
-        return all(isinstance(parts[name], PlannedForFew) for name in (_GATE, _UP))
+        return all(isinstance(parts[name], PlannedLinear) for name in (_GATE, _UP))
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """hidden_states [..., T, W] -> [..., T, W]"""
+        return self.at_once(hidden_states) if are_few(hidden_states) else super().forward(hidden_states)
+
+    def at_once(self, hidden_states: Tensor) -> Tensor:
+        """hidden_states [..., T, W] -> [..., T, W], of all tokens together."""
         plan = self._plan_for(hidden_states)
         if plan is None:
-            return super().forward(hidden_states)
+            return self.as_before(hidden_states)
         gated, parts = plan.run(hidden_states), self._modules
         gate, down = parts[_GATE], parts[_DOWN]
-        if isinstance(gate, PlannedForFew) and isinstance(down, PlannedForFew) and not is_watched(down):
+        if isinstance(gate, PlannedLinear) and isinstance(down, PlannedLinear) and not is_watched(down):
             after = down.plan_beside(gate, plan.gate)
             if after is not None:
                 return after.run(gated)
@@ -57,14 +61,14 @@ class GatedMLP(PlanHolder, PiecewiseMLP):
         """None where one of the layers would not be done by the kernels, or a part is watched."""
         parts = self._modules
         gate, up, activation = parts[_GATE], parts[_UP], parts[_ACTIVATION]
-        if not (isinstance(gate, PlannedForFew) and isinstance(up, PlannedForFew)) or activation is not self._tried:
+        if not (isinstance(gate, PlannedLinear) and isinstance(up, PlannedLinear)) or activation is not self._tried:
             return None  # somebody put another layer there
         if is_watched(gate) or is_watched(up) or is_watched(activation):
             return None
-        first = gate.plan_for_few(hidden_states)
+        first = gate.fastest_plan(hidden_states)
         if first is None:
             return None
-        second = up.plan_beside(gate, first) or up.plan_for_few(hidden_states)
+        second = up.plan_beside(gate, first) or up.fastest_plan(hidden_states)
         if second is None:
             return None
         if self._plan is None or self._plan.gate is not first or self._plan.up is not second:
@@ -73,7 +77,7 @@ class GatedMLP(PlanHolder, PiecewiseMLP):
 
 
 def gate_in_one_pass(model: nn.Module) -> None:
-    """Has the gates of a model's MLPs be done by Winnow's kernels for few tokens, in place.
+    """Has the gates of a model's MLPs be done by Winnow's kernels where they are the fastest, in place.
 
     It is for MLPs that `feed_in_pieces` found, of a model whose linear layers are Winnow's, on processors where those
     outrun torch's. MLPs that compute anything else stay as they are: one of each kind is tried before it is replaced.

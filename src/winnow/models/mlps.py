@@ -34,17 +34,20 @@ class PiecewiseMLP(StandIn):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """hidden_states [..., T, W] -> [..., T, W]"""
-        width = hidden_states.shape[-1]
-        if _is_followed(hidden_states) or hidden_states.numel() <= _FEWEST * width or self._has_watched_parts():
-            return self.as_before(hidden_states)
-        return self._in_pieces(hidden_states.reshape(1, -1, width)).view(hidden_states.shape)
+        if _is_followed(hidden_states) or are_few(hidden_states) or self._has_watched_parts():
+            return self.at_once(hidden_states)
+        return self._in_pieces(hidden_states.reshape(1, -1, hidden_states.shape[-1])).view(hidden_states.shape)
+
+    def at_once(self, hidden_states: Tensor) -> Tensor:
+        """hidden_states [..., T, W] -> [..., T, W], of all tokens together."""
+        return self.as_before(hidden_states)
 
     def _in_pieces(self, tokens: Tensor) -> Tensor:
         """[1, T, W] -> [1, T, W]"""
         size = self._piece_of(tokens.shape[1], tokens.element_size())
         outputs = tokens.new_empty(tokens.shape)
         for piece, output in zip(tokens.split(size, 1), outputs.split(size, 1), strict=True):
-            output.copy_(self.as_before(piece))
+            output.copy_(self.at_once(piece))
         return outputs
 
     def _piece_of(self, tokens: int, element_size: int) -> int:
@@ -56,6 +59,11 @@ class PiecewiseMLP(StandIn):
     def _has_watched_parts(self) -> bool:
         """True if parts have hooks or a forward of others, which expect all tokens at once."""
         return any(is_watched(part) for part in self.modules() if part is not self)
+
+
+def are_few(hidden_states: Tensor) -> bool:
+    """True for so few tokens [..., T, W] that one piece has them all."""
+    return hidden_states.numel() <= _FEWEST * hidden_states.shape[-1]
 
 
 def feed_in_pieces(model: nn.Module) -> None:

@@ -103,14 +103,14 @@ class Planned(PlanHolder, Generic[Plan]):
         return found
 
 
-class PlannedForFew(Planned[LinearPlan]):
-    """A linear layer that has a plan for few rows of inputs."""
+class PlannedLinear(Planned[LinearPlan]):
+    """A linear layer that has a plan where Winnow's kernels multiply its inputs fastest."""
 
     @abstractmethod
-    def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
-        """The plan of inputs of so few rows that Winnow's kernels are the fastest way; None for others."""
+    def fastest_plan(self, inputs: Tensor) -> LinearPlan | None:
+        """The plan of inputs for which Winnow's kernels are the fastest way; None for others."""
 
-    def plan_beside(self, other: PlannedForFew, plan: LinearPlan) -> LinearPlan | None:
+    def plan_beside(self, other: PlannedLinear, plan: LinearPlan) -> LinearPlan | None:
         """The plan for as many rows as another layer has one for, which has seen to all that is not this layer's own.
 
         None also where the two are of different kinds or dtypes.

@@ -10,23 +10,24 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels import native
-from winnow.kernels.linear import LinearPlan, outruns_torch
+from winnow.kernels.linear import LinearPlan, multiplies_many, outruns_torch
 from winnow.models.dtypes import torch_multiplies
 from winnow.models.parts import parts_of
-from winnow.models.planned import PlannedForFew, place_of
+from winnow.models.planned import PlannedLinear, place_of
 from winnow.models.room import Room
 
 
-class QuantizedLinear(PlannedForFew, ABC):
+class QuantizedLinear(PlannedLinear, ABC):
     """A linear layer whose weight has few bits a value.
 
     Few rows of inputs are multiplied as the weight is stored: by Winnow's kernels where they outrun torch's, else by
-    torch's, which read bfloat16. Many rows, and what those kernels do not read, are multiplied by the weight in the
-    dtype of the inputs, or in float32 where torch has no library for products of that dtype, a part at a time.
+    torch's, which read bfloat16. So are many rows where Winnow's kernels are made for them. Elsewhere these, and what
+    kernels do not read, are multiplied by the weight in the dtype of the inputs, or in float32 where torch has no
+    library for products of that dtype, a part at a time.
     """
 
     compiled_few: int
-    """Rows up to which Winnow's kernels are faster than to write the weight out."""
+    """Rows up to which Winnow's kernels are faster than to write the weight out, where they are not made for many."""
     stored_names: tuple[str, ...]
     """Parameters that the weight is written as, the scales among them.
 
@@ -97,7 +98,7 @@ class QuantizedLinear(PlannedForFew, ABC):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., I] -> [..., O]"""
-        plan = self.plan_for_few(inputs)
+        plan = self.fastest_plan(inputs)
         if plan is not None:
             return plan.run(inputs)
         rows = inputs.reshape(-1, self.in_features)
@@ -119,9 +120,11 @@ class QuantizedLinear(PlannedForFew, ABC):
         place = place_of(held[self.stored_names[0]])
         return *place, scales.data_ptr(), None if bias is None else bias.data_ptr()
 
-    def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
+    def fastest_plan(self, inputs: Tensor) -> LinearPlan | None:
         """None also on processors where torch's kernels are faster."""
-        if inputs.numel() > self.compiled_few * self.in_features or not outruns_torch():
+        if not outruns_torch():
+            return None
+        if inputs.numel() > self.compiled_few * self.in_features and not multiplies_many(self.scales.dtype):
             return None
         plan = self.plan_for(inputs)
         return None if plan is None else self.trusted(plan)

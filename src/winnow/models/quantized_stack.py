@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from winnow.kernels.linear import LinearPlan, outruns_torch
+from winnow.kernels.linear import LinearPlan, multiplies_many, outruns_torch
 from winnow.models.planned import PlanHolder
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.recorded import is_followed
@@ -77,14 +77,16 @@ class QuantizedStack(PlanHolder):
 
     def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
         """Those of experts that multiply `most` of some rows at the most; None where kernels are not the fastest."""
-        if most > self.kind.compiled_few or not outruns_torch() or is_followed(rows) or not rows.is_cpu:
+        if not outruns_torch() or is_followed(rows) or not rows.is_cpu:
+            return None
+        if most > self.kind.compiled_few and not multiplies_many(self.scales.dtype):
             return None
         made = self._made()
         if made is None or rows.dtype is not self.scales.dtype:
             return None
         for expert in experts:
             if expert not in made.plans:
-                plan = self[expert].plan_for_few(rows[:most])
+                plan = self[expert].fastest_plan(rows[:most])
                 if plan is None:
                     return None
                 made.plans[expert] = plan

@@ -1,0 +1,110 @@
+// A linear layer of many rows in whole numbers, for AVX2: a panel of outputs meets a few rows at a time, in registers.
+//
+// Sums of a block of inputs are whole numbers, which are scaled as fp32 numbers and added up. A part of a panel stays in the
+// first-level cache while all rows of a block meet it, whose numbers are in the second.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "linear/avx2/columns.hpp"
+#include "linear/contract.hpp"
+#include "linear/finish.hpp"
+#include "rounded/avx2/products.hpp"
+#include "rounded/avx2/rounding.hpp"
+#include "rounded/sizes.hpp"
+#include "simd/element.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// Blocks of inputs of a part of a panel: 16 KB of weights.
+constexpr int64_t kPartBlocks = 8;
+
+// The weight of some outputs, panel after panel.
+struct RoundedPanels {
+  int64_t blocks;
+  int16_t* numbers;  // [panels, blocks, kRoundedTogether / 2, kPanelOutputs, 2]
+  float* scales;     // [panels, blocks, kPanelOutputs]
+
+  int16_t* numbers_of(int64_t panel, int64_t block) const { return numbers + at(panel, block) * kPanelBlock; }
+  float* scales_of(int64_t panel, int64_t block) const { return scales + at(panel, block) * kPanelOutputs; }
+
+ private:
+  int64_t at(int64_t panel, int64_t block) const { return panel * blocks + block; }
+};
+
+template <class T>
+inline void round_row(const winnow_linear_layer& layer, const LinearRows& all, const RoundedRows& rounded, int64_t row) {
+  const T* from = static_cast<const T*>(all.inputs) + row * layer.inputs;
+  for (int64_t block = 0; block < rounded.blocks; ++block) {
+    const RoundedRows to = rounded.from(row, block);
+    const int64_t input = block * kRoundedTogether;
+    round_inputs(from + input, layer.inputs - input, to.numbers, to.scales);
+  }
+}
+
+// Outputs of rows in whole numbers, of inputs of type T.
+template <class T>
+class ManyRows {
+ public:
+  ManyRows(const winnow_linear_layer& layer, const LinearRows& all, const RoundedRows& rows, char* scratch)
+      : layer_(layer), all_(all), rows_(rows) {
+    panels_.blocks = rows.blocks;
+    panels_.numbers = reinterpret_cast<int16_t*>(scratch);
+    panels_.scales = reinterpret_cast<float*>(panels_.numbers + kOutputsAtOnce * rows.blocks * kRoundedTogether);
+    sums_ = panels_.scales + kOutputsAtOnce * rows.blocks;
+  }
+
+  void run(int64_t first, int64_t last) {
+    const int64_t panels = divide_up(last - first, kPanelOutputs);
+    for (int64_t panel = 0; panel < panels; ++panel) round_panel(panel, first + panel * kPanelOutputs);
+    for (int64_t row = 0; row < all_.count; row += kRowsTogether) {
+      const int64_t rows = least(kRowsTogether, all_.count - row);
+      add_up(row, rows, panels);
+      for (int64_t r = 0; r < rows; ++r) finish<T>(layer_, sums_ + r * kOutputsAtOnce, nullptr, all_, row + r, first, last);
+    }
+  }
+
+ private:
+  void round_panel(int64_t panel, int64_t output) {
+    WeightColumns columns;
+    for (int64_t block = 0; block < panels_.blocks; ++block) {
+      const int64_t input = block * kRoundedTogether;
+      layer_.bits == 4   ? columns.read_nibbles<T>(layer_, input, output)
+      : layer_.bits == 8 ? columns.read_rows<T, Int8>(layer_, input, output)
+                         : columns.read_rows<T, T>(layer_, input, output);
+      round_columns(columns.numbers, panels_.numbers_of(panel, block), panels_.scales_of(panel, block));
+    }
+  }
+
+  // Sums of the rows [row, row + rows). Behind the last there is what fills a tile; nobody reads its sums.
+  void add_up(int64_t row, int64_t rows, int64_t panels) {
+    std::memset(sums_, 0, static_cast<size_t>(kRowsTogether * kOutputsAtOnce) * sizeof(float));
+    for (int64_t first = 0; first < panels_.blocks; first += kPartBlocks) {
+      const int64_t last = least(first + kPartBlocks, panels_.blocks);
+      for (int64_t panel = 0; panel < panels; ++panel) {
+        for (int64_t r = 0; r < rows; r += kTileInputs) {
+          add_products(rows_.from(row + r, first), last - first, panels_.numbers_of(panel, first),
+                       panels_.scales_of(panel, first), sums_ + r * kOutputsAtOnce + panel * kPanelOutputs, kOutputsAtOnce);
+        }
+      }
+    }
+  }
+
+  const winnow_linear_layer& layer_;
+  const LinearRows& all_;
+  const RoundedRows& rows_;
+  RoundedPanels panels_;
+  float* sums_;  // [kRowsTogether, kOutputsAtOnce]
+};
+
+template <class T>
+inline void many_rows(const winnow_linear_layer& layer, const LinearRows& all, const RoundedRows& rows, int64_t first,
+                      int64_t last, char* scratch) {
+  ManyRows<T>(layer, all, rows, scratch).run(first, last);
+}
+
+}  // namespace
+}  // namespace winnow
