@@ -1,9 +1,10 @@
-"""Pieces of a prefill: attention over a prompt against sdpa, and products in bfloat16 against float32.
+"""Pieces of a prefill: attention over a prompt against sdpa; products in bfloat16, and linear layers, against float32.
 
     python benchmarks/prefill_kernels.py        # writes docs/results/prefill_kernels-VENDOR.*
 
 CPU time of one thread. Contenders take turns; a ratio is the median of those of the rounds. Products are measured once
-for every instruction set that the processor has, each in a process that is told to leave better ones aside.
+for every instruction set that the processor has, each in a process that is told to leave better ones aside. Layers are
+measured where Winnow's kernels are made for many rows.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from reporting import machine, markdown_table, name_of, of_this_processor, rounds_and_folder, write_results
 from rounds import Bench, measure
 from winnow.kernels import AttentionSpec, prefill
+from winnow.kernels.linear import multiplies_many
+from winnow.models.compiled import CompiledLinear
+from winnow.models.int4 import Int4Linear
+from winnow.models.int8 import Int8Linear
+from winnow.models.widened import linear_in_float32
 
 SDPA, COMPILED, PAID = "sdpa", "compiled", "with what was paid"
 
@@ -62,6 +68,15 @@ SHAPES = [
 ]
 INPUTS, OUTPUTS, TOKENS = 896, 4864, (512, 1)
 """Sizes of a product, and of how many rows: a prompt, a step."""
+MANY = (64, 512, 2048)
+"""Rows of inputs of a linear layer."""
+WIDENED = "bfloat16, written out in float32"
+LAYERS: dict[str, Callable[[nn.Linear], nn.Module]] = {
+    "bfloat16": CompiledLinear.of,
+    "int8": Int8Linear.of,
+    "int4": Int4Linear.of,
+}
+"""Layers of an ordinary one, by what their weight is in."""
 
 
 class InstructionSet(NamedTuple):
@@ -136,6 +151,26 @@ def multiply(rows: Tensor, weight: Tensor) -> None:
         torch.nn.functional.linear(rows, weight)
 
 
+@torch.no_grad()
+def layers(rounds: int) -> list[dict[str, Any]]:
+    """Layers of many rows of bfloat16 against one in float32; none where kernels are not made for many rows."""
+    if not multiplies_many(torch.bfloat16):
+        return []
+    plain = nn.Linear(INPUTS, OUTPUTS, bias=False)
+    halves = nn.Linear(INPUTS, OUTPUTS, bias=False, dtype=torch.bfloat16).requires_grad_(False)
+    made = {name: make(halves) for name, make in LAYERS.items()}
+    found = []
+    for tokens in MANY:
+        rows = torch.randn(tokens, INPUTS)
+        given = rows.bfloat16()
+        runs: dict[str, Callable[[], Any]] = {name_of(torch.float32): partial(plain, rows)}
+        runs[WIDENED] = partial(linear_in_float32, given, halves.weight, None)
+        runs |= {name: partial(layer, given) for name, layer in made.items()}
+        bench = measure(runs, rounds, time.process_time)
+        found.append({"tokens": tokens, **row_of(bench, name_of(torch.float32))})
+    return found
+
+
 def products_by_set(rounds: int) -> list[dict[str, Any]]:
     """The same in every instruction set that this processor has."""
     info = Path("/proc/cpuinfo")
@@ -185,22 +220,41 @@ def products_table(rows: list[dict[str, Any]]) -> str:
     return markdown_table(head, body)
 
 
+def layers_part(rows: list[dict[str, Any]]) -> str:
+    """The part of the page about linear layers, if any was measured."""
+    if not rows:
+        return ""
+    names = [WIDENED, *LAYERS]
+    body = [
+        [f"{row['tokens']:,}", f"{row['reference_ms']:.1f}", *(f"{row['ratios'][name]:.2f}" for name in names)]
+        for row in rows
+    ]
+    head = ["tokens", "float32, CPU ms", *(f"{name}, of float32" for name in names)]
+    return (
+        f"\n## Linear layers\n\n[n, {INPUTS}] in bfloat16 times a weight [{INPUTS}, {OUTPUTS}], as Winnow's layers do "
+        f"it; *written out* is how they would without kernels for many rows. The reference is torch's layer in "
+        f"float32.\n\n"
+        f"{markdown_table(head, body)}\n"
+    )
+
+
 def main() -> None:
     """Measure, print, write."""
     options = rounds_and_folder(__doc__, rounds=7)
     torch.set_num_threads(1)
     attended = [{"table": "attention", **attention(shape, options.rounds)} for shape in SHAPES]
     multiplied = [{"table": "products", **row} for row in products_by_set(options.rounds)]
+    layered = [{"table": "layers", **row} for row in layers(options.rounds)]
     text = (
         f"# Pieces of a prefill\n\n`python benchmarks/prefill_kernels.py`. CPU time of one thread, medians of "
         f"{options.rounds} rounds in turns; below 1 is faster than the reference. {machine()}\n\n"
         f"## Attention over a prompt\n\nThe reference is torch's sdpa as transformers calls it.\n\n"
         f"{attention_table(attended)}\n\n## Products of matrices\n\n[n, {INPUTS}] times [{INPUTS}, {OUTPUTS}]. The "
         f"same processor, told to leave better instructions aside; the reference is the product in float32 in the "
-        f"same process.\n\n{products_table(multiplied)}\n"
+        f"same process.\n\n{products_table(multiplied)}\n{layers_part(layered)}"
     )
     print(text)
-    write_results(options.out, of_this_processor("prefill_kernels"), text, attended + multiplied)
+    write_results(options.out, of_this_processor("prefill_kernels"), text, attended + multiplied + layered)
 
 
 if __name__ == "__main__":
