@@ -70,11 +70,11 @@ class KnownPrefill {
 
   int64_t query_heads() const { return args_.heads * args_.group_size; }
 
-  // Tiles round numerators of the softmax to bf16, and the sum that they are divided by is one of such.
+  // Tiles round numerators of the softmax to bf16, and the sum that they are divided by is one of such. Panels round less.
   double rounding_of_weights() const {
     const int64_t queries = args_.group_size * args_.queries;
-    const bool rounds = winnow_prefill_in_tiles(args_.dtype, queries) || rounds_weights(args_.dtype);
-    return args_.output && rounds ? kRounding : 0;
+    const bool laid = args_.dtype == WINNOW_BF16 && winnow_prefill_lays(args_.dtype, queries);
+    return args_.output && (laid || rounds_weights(args_.dtype)) ? kRounding : 0;
   }
 
   Strides strides(int64_t heads, int64_t tokens, int64_t dim) {

@@ -1,4 +1,4 @@
-"""What linear layers of many rows may lose where the native kernels make numbers whole ones."""
+"""Bounds of what linear layers of many rows lose where the native kernels make numbers whole ones."""
 
 from __future__ import annotations
 

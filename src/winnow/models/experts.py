@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from winnow.kernels.linear import LinearPlan, Weight, outruns_torch
+from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outruns_torch
 from winnow.models.compiled import CompiledLinear, many_rows
 from winnow.models.mixture import keeps_experts_in_one, mix, parameters_of
 from winnow.models.recorded import is_followed
@@ -78,7 +78,7 @@ class _Stack:
         return many_rows(rows, *self._parameters(expert)) if plan is None else plan.run(rows)
 
     def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
-        if most > CompiledLinear.few(rows.dtype):
+        if most > CompiledLinear.few(rows.dtype) and not multiplies_many(rows.dtype):
             return None
         plans = [plan for plan in map(self._plan, experts) if plan is not None]
         return plans if len(plans) == len(experts) else None
