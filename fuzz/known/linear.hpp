@@ -17,7 +17,9 @@ inline double weight_at(const winnow_linear_layer& layer, int64_t o, int64_t i) 
   const int64_t place = o * layer.inputs + i;
   if (layer.bits == 16) return number_at(layer.dtype, layer.weight, place);
   if (layer.bits == 8) return static_cast<const int8_t*>(layer.weight)[place] * number_at(layer.dtype, layer.scales, o);
-  const int64_t block = o / WINNOW_LINEAR_OUTPUTS, within = o % WINNOW_LINEAR_OUTPUTS, half = WINNOW_LINEAR_OUTPUTS / 2;
+  // Where none are multiplied, they are written out.
+  const int64_t read = winnow_nibble_outputs(layer.dtype), together = read ? read : WINNOW_LINEAR_OUTPUTS;
+  const int64_t block = o / together, within = o % together, half = together / 2;
   const uint8_t both = static_cast<const uint8_t*>(layer.weight)[(block * layer.inputs + i) * half + within % half];
   const int number = within < half ? both & 15 : both >> 4;
   const int64_t pair = 2 * (i / WINNOW_SCALE_GROUP * layer.outputs + o);
