@@ -190,11 +190,9 @@ int32_t winnow_linear_of_each(const winnow_linear_layer* const* layers, int64_t 
   const winnow_linear_layer& alike = *layers[0];
   const auto linear = linear_of(alike);
   if (!linear) return WINNOW_UNKNOWN_ISA;
-  const int64_t bytes = winnow::kElementBytes[alike.dtype];
+  const winnow::LinearRows all{first_rows[number], inputs, outputs};
   const auto rows_of = [&](int64_t layer) {
-    const int64_t row = first_rows[layer];
-    return winnow::LinearRows{first_rows[layer + 1] - row, static_cast<const char*>(inputs) + row * alike.inputs * bytes,
-                              static_cast<char*>(outputs) + row * alike.outputs * bytes};
+    return winnow::part_of(alike, all, first_rows[layer], first_rows[layer + 1] - first_rows[layer]);
   };
   // No block of outputs is of two layers.
   const int64_t padded = winnow::round_up(alike.outputs, winnow::kOutputsAtOnce);

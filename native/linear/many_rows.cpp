@@ -19,13 +19,6 @@ constexpr int64_t kRoundedAtOnce = 8;
 // Units of work for each thread, so that they end together, and rows of one, which a part of the weight is rounded for.
 constexpr int64_t kUnitsOfThread = 4, kFewestRowsOfUnit = 2 * kRowsTogether;
 
-// The same layer with some of its rows.
-LinearRows part_of(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t count) {
-  const int64_t bytes = kElementBytes[layer.dtype];
-  return {count, static_cast<const char*>(all.inputs) + first * layer.inputs * bytes,
-          static_cast<char*>(all.outputs) + first * layer.outputs * bytes};
-}
-
 // Rows whose whole numbers are there at a time.
 class Passes {
  public:
@@ -74,6 +67,12 @@ class Passes {
 };
 
 }  // namespace
+
+LinearRows part_of(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t count) {
+  const int64_t bytes = kElementBytes[layer.dtype];
+  return {count, static_cast<const char*>(all.inputs) + first * layer.inputs * bytes,
+          static_cast<char*>(all.outputs) + first * layer.outputs * bytes};
+}
 
 void multiply_many_rows(const winnow_linear_layer& layer, const ManyRowsKernel& kernel, const LinearRows& all,
                         int threads) {

@@ -11,7 +11,6 @@
 #include "rounded/sizes.hpp"
 #include "simd/avx2.hpp"
 #include "simd/element.hpp"
-#include "simd/unroll.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 

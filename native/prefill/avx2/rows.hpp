@@ -5,11 +5,8 @@
 // summed up from weights as they were.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "prefill/avx2/laid.hpp"
 #include "prefill/contract.hpp"
