@@ -8,6 +8,7 @@ namespace winnow {
 struct InstructionSet {
   const char* name;
   const Kernels& kernels;
+  ChunkFunction packed[kDtypes];
   const MatrixKernels& matrix;
 };
 

@@ -1,4 +1,4 @@
-// The kernels, compiled once per instruction set, which WINNOW_ISA names.
+// The kernels but for packed slots, compiled once per instruction set, which WINNOW_ISA names.
 #include "runtime/kernels.hpp"
 
 #include "attend/partials.hpp"
@@ -6,7 +6,6 @@
 #include "linear/gate.hpp"
 #include "linear/linear.hpp"
 #include "norm/norm.hpp"
-#include "packed/chunk.hpp"
 #include "prefill/prefill.hpp"
 #include "prune/prune.hpp"
 #include "prune/take.hpp"
@@ -18,7 +17,6 @@
 namespace winnow {
 
 constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
-                                     {packed_chunk<float>, packed_chunk<Bf16>, packed_chunk<Fp16>},
                                      {merge<float>, merge<Bf16>, merge<Fp16>},
                                      read_sum,
                                      multiply,

@@ -1,4 +1,4 @@
-// All kernels of one instruction set, as a table.
+// All kernels of one instruction set, as tables.
 #pragma once
 
 #include "attend/contract.hpp"
@@ -19,7 +19,6 @@ constexpr int64_t kElementBytes[kDtypes] = {4, 2, 2};
 
 struct Kernels {
   ChunkFunction dense[kDtypes];
-  ChunkFunction packed[kDtypes];
   MergeFunction merge[kDtypes];
   ReadFunction read;
   MultiplyFunction multiply;
@@ -49,6 +48,17 @@ struct MatrixKernels {
 // One of each name that CMakeLists.txt gives to kernels.cpp.
 namespace isa {
 extern const Kernels portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
+}
+
+// The same for packed_fp32.cpp and its kind, whose functions are what compilers take the longest for.
+namespace packed_fp32 {
+extern const ChunkFunction portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
+}
+namespace packed_bf16 {
+extern const ChunkFunction portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
+}
+namespace packed_fp16 {
+extern const ChunkFunction portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
 }
 
 // The same for matrix.cpp.
