@@ -33,8 +33,8 @@ from winnow.commands.console import messages, silence_libraries
 from winnow.estimate.journal import Journal
 from winnow.kernels import native
 from winnow.models import ModelSource, open_model
-from winnow.models.dtypes import pick_dtype
 from winnow.models.gguf import is_gguf
+from winnow.models.loading import dtype_for
 from winnow.models.weights import WEIGHTS
 from winnow.runs.environment import processor_name
 
@@ -126,7 +126,7 @@ def own_caches(source: ModelSource, names: Sequence[str], threads: int) -> list[
 
 def _type(source: ModelSource, name: str) -> str:
     """The name of the type that is meant; "auto" for what suits this processor."""
-    return str(pick_dtype(name, torch.device("cpu"), source.config, source.gguf)).removeprefix("torch.")
+    return str(dtype_for(source, torch.device("cpu"), name)).removeprefix("torch.")
 
 
 def whole_numbers(least: int) -> Callable[[str], list[int]]:

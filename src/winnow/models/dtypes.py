@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -9,47 +10,59 @@ import torch
 from transformers import PreTrainedConfig
 
 from winnow.errors import ModelError
+from winnow.kernels.linear import multiplies_many
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def pick_dtype(
-    dtype: str, device: torch.device, config: PreTrainedConfig, gguf: bool = False, weights: str = "auto"
+    dtype: str,
+    device: torch.device,
+    config: PreTrainedConfig,
+    by_kernels: Callable[[], bool],
+    gguf: bool = False,
+    weights: str = "auto",
 ) -> torch.dtype | str:
     """The type of a name; "auto" for that of the checkpoint, if the device computes with it: on a CPU else float32.
 
-    gguf: the weights are a GGUF file's; weights: their bits, if not the checkpoint's own.
+    by_kernels: asked where it matters: True if Winnow's kernels do all products of the model's weights. gguf: the
+    weights are a GGUF file's; weights: their bits, if not the checkpoint's own.
 
     Raises ModelError for an unknown name.
     """
     if dtype == "auto" and weights != "auto":
         return torch.bfloat16  # what the kernels for few bits multiply by
     if dtype == "auto":
-        return _of_blocks(device) if gguf else _of_checkpoint(device, config)
+        return _of_blocks(device, by_kernels) if gguf else _of_checkpoint(device, config, by_kernels)
     if dtype not in DTYPES:
         raise ModelError(f"There is no dtype {dtype!r}; use auto, {', '.join(DTYPES)}.")
     return DTYPES[dtype]
 
 
-def _of_checkpoint(device: torch.device, config: PreTrainedConfig) -> torch.dtype | str:
+def _of_checkpoint(device: torch.device, config: PreTrainedConfig, by_kernels: Callable[[], bool]) -> torch.dtype | str:
     if device.type != "cpu":
         return "auto"
     kept = getattr(config, "dtype", None)
     # Few CPUs have instructions for float16, and with them it is as fast as float32. Where there are none for bfloat16,
-    # either makes matrix products several times slower.
-    slow = kept == torch.float16 or (kept == torch.bfloat16 and not cpu_has_bfloat16())
+    # either makes torch's products several times slower.
+    slow = kept == torch.float16 or (kept == torch.bfloat16 and not _computes_in_bfloat16(by_kernels))
     return torch.float32 if slow else "auto"
 
 
-def _of_blocks(device: torch.device) -> torch.dtype:
+def _of_blocks(device: torch.device, by_kernels: Callable[[], bool]) -> torch.dtype:
     """The type to unpack a GGUF file's blocks to: they have none of their own.
 
-    bfloat16 is what the checkpoints are that such files are made of, and half the memory; but without instructions for
-    it a CPU converts every number, which is slower than float32.
+    bfloat16 is what the checkpoints are that such files are made of, and half the memory.
     """
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    return torch.bfloat16 if device.type == "cpu" and cpu_has_bfloat16() else torch.float32
+    fast = device.type == "cpu" and _computes_in_bfloat16(by_kernels)
+    return torch.bfloat16 if fast else torch.float32
+
+
+def _computes_in_bfloat16(by_kernels: Callable[[], bool]) -> bool:
+    """True if this CPU computes in bfloat16 faster than in float32: by its instructions, or in whole numbers."""
+    return cpu_has_bfloat16() or (multiplies_many(torch.bfloat16) and by_kernels())
 
 
 @cache

@@ -25,6 +25,7 @@ from winnow.models.gguf_loading import read_row_by_row
 from winnow.models.gguf_rounding import LevelsKept
 from winnow.models.kinds import loader_of
 from winnow.models.mlps import feed_in_pieces
+from winnow.models.multiplied import multiplies_by_kernels
 from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import reading
 from winnow.models.rotary import embed_in_one_pass
@@ -43,11 +44,11 @@ def load_model(
     """The model with its weights, ready for a CompressedCache.
 
     device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps". dtype: "auto" (the checkpoint's
-    own; float32 instead of float16 on the CPU; of a GGUF file bfloat16, or float32 on a CPU without instructions for
-    it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers over all.
-    weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU, where
-    "auto" is bfloat16; or "gguf" for 4 bits where a GGUF file has 4, and 8 where it has more. Weights are read and
-    rounded one by one; those that a GGUF file has at 16 levels are not rounded to 4 bits again.
+    own; float32 instead of float16 on the CPU; of a GGUF file bfloat16; float32 instead of bfloat16 on a CPU that would
+    be slower in it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers
+    over all. weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU,
+    where "auto" is bfloat16; or "gguf" for 4 bits where a GGUF file has 4, and 8 where it has more. Weights are read
+    and rounded one by one; those that a GGUF file has at 16 levels are not rounded to 4 bits again.
 
     On a CPU plain ones and experts are read without a copy for few rows (`read_weights_directly`,
     `read_experts_directly`), norms and rotary embeddings take one pass (`normalize_in_one_pass`, `embed_in_one_pass`),
@@ -59,7 +60,7 @@ def load_model(
     check_device_map(device_map, device)
     where = pick_device(device)
     check_weights(weights, source, where, device_map is not None)
-    kind = pick_dtype(dtype, where, source.config, source.gguf, weights)
+    kind = dtype_for(source, where, dtype, weights)
     model, missing = _loaded(source, kind, device_map, weights)
     if missing:
         raise ModelError(
@@ -84,6 +85,19 @@ def load_model(
     return model.eval()
 
 
+def dtype_for(source: ModelSource, device: torch.device, dtype: str, weights: str = "auto") -> torch.dtype | str:
+    """The type that a model's weights have once they are loaded, "auto" for the checkpoint's: see `pick_dtype`.
+
+    Raises ModelError for a type that there is not, or an architecture that needs another package.
+    """
+
+    def by_kernels() -> bool:
+        skeleton = reading(source.name, "architecture", lambda: _without_weights(source.config, torch.bfloat16))
+        return multiplies_by_kernels(skeleton)
+
+    return pick_dtype(dtype, device, source.config, by_kernels, source.gguf, weights)
+
+
 def use_own_layers(model: PreTrainedModel) -> None:
     """Puts Winnow's layers in place of a model's on the CPU where they are faster, and its rotary embedding."""
     read_weights_directly(model)
@@ -104,7 +118,7 @@ def open_skeleton(
     """
     where = pick_device(device)
     check_weights(weights, source, where, spread=False)
-    kind = pick_dtype(dtype, where, source.config, source.gguf, weights)
+    kind = dtype_for(source, where, dtype, weights)
     return reading(source.name, "architecture", lambda: _without_weights(source.config, kind))
 
 
