@@ -54,7 +54,8 @@ struct MetByNumbers {
 
 // Kept entries in bf16, written out.
 template <int kQueries>
-struct NumbersInLanes : ExpandedNumbers, MetByNumbers<kQueries> {
+struct NumbersInLanes : MetByNumbers<kQueries> {
+  using Rows = ExpandedNumbers;
   using MetByNumbers<kQueries>::MetByNumbers;
 
   void score(const uint8_t* rows, int64_t dim, float* sums) const {
@@ -67,13 +68,14 @@ struct NumbersInLanes : ExpandedNumbers, MetByNumbers<kQueries> {
 
 // The same, where they look up the channels of queries.
 template <int kQueries>
-struct NumbersLookUp : NumbersWithChannels, MetByNumbers<kQueries> {
+struct NumbersLookUp : MetByNumbers<kQueries> {
+  using Rows = NumbersWithChannels;
   using MetByNumbers<kQueries>::MetByNumbers;
 
   void score(const uint8_t* rows, int64_t dim, float* sums) const {
     for (int64_t t = 0; t < kExpandedKeys; t += Vec::width) {
       __m512 found[kQueries];
-      look_up_rows<kQueries>(this->pairs, rows + t * dim * kBytes, dim, found);
+      look_up_rows<kQueries>(this->pairs, rows + t * dim * Rows::kBytes, dim, found);
       unroll<kQueries>([&](auto q) { store(sums + q * kLogitStride + t, Vec{found[q]} * broadcast(this->scaling)); });
     }
   }
@@ -81,7 +83,8 @@ struct NumbersLookUp : NumbersWithChannels, MetByNumbers<kQueries> {
 
 // Kept entries in 8 bits, and queries in int16.
 template <int kQueries>
-struct IntegersInLanes : ExpandedIntegers {
+struct IntegersInLanes {
+  using Rows = ExpandedIntegers;
   Int16Queries<kQueries> int16;
 
   IntegersInLanes(const Shape& shape, const Queries&, int64_t, const float* block, int8_t* memory)
@@ -116,13 +119,14 @@ inline void score_expanded(const Shape& shape, const Chunk& chunk, const Queries
   if (rows.inverse_norms) scale_channels<kQueries>(rows.inverse_norms + chunk.head * dim, dim, block);
   const auto over_norms = quantize_queries<kQueries>(block, dim, memory + 2 * kQueries * dim);
   MaskedRows reader(rows, chunk.part->slots, chunk.slot, dim, sizeof(T));
-  ExpandedKeys<Kept> keys;
+  using Rows = typename Kept::Rows;
+  ExpandedKeys<Rows> keys;
   // Few bytes and many products here, many bytes and few products with the values: they are asked for meanwhile.
   const char* later = static_cast<const char*>(values.data) + chunk.slot * values.row_bytes;
   for (int64_t t = 0; t < chunk.tokens; t += kExpandedKeys, later += kExpandedKeys * values.row_bytes) {
     const int64_t count = least(kExpandedKeys, chunk.tokens - t);
     prefetch_for_later(later, count * values.row_bytes);
-    for_blocks(dim, [&](auto blocks) { expand_keys<Kept, decltype(blocks)::value>(rows, count, reader, keys); });
+    for_blocks(dim, [&](auto blocks) { expand_keys<Rows, decltype(blocks)::value>(rows, count, reader, keys); });
     score_bytes(over_norms, keys.signs, dim, logits + t);
     kept.score(keys.kept, dim, logits + t + kExpandedKeys);
     add_kept<kQueries, T>(rows, chunk.slot + t, count, logits + t);
