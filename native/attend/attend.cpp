@@ -171,7 +171,7 @@ class Job {
 
   const ChunkFunction* functions_for(const Shape& shape, const Chunk& chunk) const {
     if (is_matrix(shape, chunk)) return chunk.part ? isa_.matrix.packed : isa_.matrix.dense;
-    return chunk.part ? isa_.packed : isa_.kernels.dense;
+    return chunk.part ? isa_.packed.chunk : isa_.kernels.dense;
   }
 
   // Those without any chunk, of which no query sees a token.

@@ -12,9 +12,6 @@
 namespace winnow {
 namespace {
 
-// Functions for packed slots by dtype.
-#define WINNOW_PACKED(isa) {packed_fp32::isa, packed_bf16::isa, packed_fp16::isa}
-
 #ifdef WINNOW_AMX
 // True if the processor multiplies tiles of bf16 and of bytes, and the operating system gives this process, which asks
 // for it, room for their state.
@@ -51,29 +48,28 @@ const InstructionSet* find(const char* name) {
     bool runs, suits = true;
   } best_first[] = {
 #ifdef WINNOW_AMX
-      {{"amx", isa::avx512bf16, WINNOW_PACKED(avx512bf16), matrix::amx}, avx512bf16 && has_tiles()},
+      {{"amx", isa::avx512bf16, packed::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
 #endif
 #ifdef WINNOW_ZEN4
-      {{"zen4", isa::zen4, WINNOW_PACKED(zen4), matrix::zen4}, avx512bf16, __builtin_cpu_is("amdfam19h") != 0},
+      {{"zen4", isa::zen4, packed::zen4, matrix::zen4}, avx512bf16, __builtin_cpu_is("amdfam19h") != 0},
 #endif
 #ifdef WINNOW_ZEN5
-      {{"zen5", isa::zen5, WINNOW_PACKED(zen5), matrix::zen5}, avx512bf16, __builtin_cpu_is("amd") != 0},
+      {{"zen5", isa::zen5, packed::zen5, matrix::zen5}, avx512bf16, __builtin_cpu_is("amd") != 0},
 #endif
 #ifdef WINNOW_AVX512BF16
-      {{"avx512bf16", isa::avx512bf16, WINNOW_PACKED(avx512bf16), matrix::avx512bf16}, avx512bf16},
+      {{"avx512bf16", isa::avx512bf16, packed::avx512bf16, matrix::avx512bf16}, avx512bf16},
 #endif
 #ifdef WINNOW_AVX512VNNI
-      {{"avx512vnni", isa::avx512vnni, WINNOW_PACKED(avx512vnni), matrix::avx512vnni}, avx512vnni},
+      {{"avx512vnni", isa::avx512vnni, packed::avx512vnni, matrix::avx512vnni}, avx512vnni},
 #endif
 #ifdef WINNOW_AVX512
-      {{"avx512", isa::avx512, WINNOW_PACKED(avx512), matrix::avx512}, avx512},
+      {{"avx512", isa::avx512, packed::avx512, matrix::avx512}, avx512},
 #endif
 #ifdef WINNOW_AVX2
-      {{"avx2", isa::avx2, WINNOW_PACKED(avx2), matrix::avx2}, avx2},
+      {{"avx2", isa::avx2, packed::avx2, matrix::avx2}, avx2},
 #endif
-      {{"portable", isa::portable, WINNOW_PACKED(portable), matrix::portable}, true},
+      {{"portable", isa::portable, packed::portable, matrix::portable}, true},
   };
-#undef WINNOW_PACKED
   for (const auto& each : best_first) {
     if (each.runs && (name ? std::strcmp(name, each.isa.name) == 0 : each.suits)) return &each.isa;
   }

@@ -8,7 +8,7 @@ namespace winnow {
 struct InstructionSet {
   const char* name;
   const Kernels& kernels;
-  ChunkFunction packed[kDtypes];
+  const PackedKernels& packed;
   const MatrixKernels& matrix;
 };
 

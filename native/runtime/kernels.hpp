@@ -35,6 +35,11 @@ struct Kernels {
   RotaryFunction rotary[kDtypes];
 };
 
+// Apart from the others, as compilers take the longest for them. All dtypes together, as they share most functions.
+struct PackedKernels {
+  ChunkFunction chunk[kDtypes];
+};
+
 // True where products of matrices are faster for a chunk than functions that read it where it lies.
 using ServesFunction = bool (*)(const Shape&, const Chunk&);
 
@@ -50,15 +55,9 @@ namespace isa {
 extern const Kernels portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
 }
 
-// The same for packed_fp32.cpp and its kind, whose functions are what compilers take the longest for.
-namespace packed_fp32 {
-extern const ChunkFunction portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
-}
-namespace packed_bf16 {
-extern const ChunkFunction portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
-}
-namespace packed_fp16 {
-extern const ChunkFunction portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
+// The same for packed.cpp.
+namespace packed {
+extern const PackedKernels portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
 }
 
 // The same for matrix.cpp.
