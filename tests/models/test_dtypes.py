@@ -11,7 +11,7 @@ from support.sources import source_in
 from winnow.errors import ModelError
 from winnow.models import dtypes, load_model
 from winnow.models.dtypes import pick_dtype
-from winnow.models.loading import open_skeleton
+from winnow.models.loading import dtype_for, open_skeleton
 from winnow.models.multiplied import multiplies_by_kernels
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -84,3 +84,11 @@ def test_a_model_is_loaded_in_that_type(monkeypatch, tmp_path, family, expected)
     build_any(family).bfloat16().save_pretrained(tmp_path)
     source = source_in(tmp_path)
     assert load_model(source, "cpu").dtype == open_skeleton(source, "cpu").dtype == expected
+
+
+def test_a_model_on_several_devices_has_torchs_layers(monkeypatch, tmp_path):
+    processor(monkeypatch, instructions=False, whole_numbers=True)
+    build_any("llama").bfloat16().save_pretrained(tmp_path)
+    source = source_in(tmp_path)
+    assert dtype_for(source, CPU, "auto", spread=True) == torch.float32
+    assert dtype_for(source, CPU, "auto") == "auto"

@@ -60,7 +60,7 @@ def load_model(
     check_device_map(device_map, device)
     where = pick_device(device)
     check_weights(weights, source, where, device_map is not None)
-    kind = dtype_for(source, where, dtype, weights)
+    kind = dtype_for(source, where, dtype, weights, spread=device_map is not None)
     model, missing = _loaded(source, kind, device_map, weights)
     if missing:
         raise ModelError(
@@ -85,13 +85,19 @@ def load_model(
     return model.eval()
 
 
-def dtype_for(source: ModelSource, device: torch.device, dtype: str, weights: str = "auto") -> torch.dtype | str:
+def dtype_for(
+    source: ModelSource, device: torch.device, dtype: str, weights: str = "auto", spread: bool = False
+) -> torch.dtype | str:
     """The type that a model's weights have once they are loaded, "auto" for the checkpoint's: see `pick_dtype`.
+
+    spread: by a device map, which leaves layers torch's own.
 
     Raises ModelError for a type that there is not, or an architecture that needs another package.
     """
 
     def by_kernels() -> bool:
+        if spread:
+            return False
         skeleton = reading(source.name, "architecture", lambda: _without_weights(source.config, torch.bfloat16))
         return multiplies_by_kernels(skeleton)
 
