@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.gpu import DEVICE
@@ -46,12 +46,15 @@ def test_sizes_match_the_definition(dtypes: tuple[torch.dtype, torch.dtype], dim
 
 @settings(max_examples=4, deadline=None)
 @given(st.integers(0, 150), st.integers(1, 3), st.integers(1, 3), st.integers(1, 40), st.integers(1, 90))
+@example(90, 2, 2, 38, 1)
 def test_any_shape(tokens: int, heads: int, group: int, dim: int, outputs: int) -> None:
     generator = torch.Generator().manual_seed(tokens)
     values = torch.randn(heads, tokens, dim, generator=generator)
     matrices = torch.randn(heads * group, dim, outputs, generator=generator)
     found = output_sizes(values.to(DEVICE), matrices.to(DEVICE), False).cpu().double()
-    torch.testing.assert_close(found, expected(values, matrices, False), rtol=2e-5, atol=1e-7)
+    # Of a single output, products may cancel each other: fp32 rounds by what they are, not by what is left of them.
+    error = (found - expected(values, matrices, False)).abs()
+    assert (error <= 2.0**-22 * expected(values.abs(), matrices.abs(), False)).all()
 
 
 @pytest.mark.parametrize("slots", [[9, 30], [70, 3]], ids=str)
