@@ -7,6 +7,7 @@
 #include "matrix/amx/sizes.hpp"
 #include "matrix/amx/split.hpp"
 #include "matrix/queries.hpp"
+#include "simd/avx512/transpose.hpp"
 #include "simd/element.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"

@@ -15,6 +15,7 @@
 #include "prefill/amx/rows.hpp"
 #include "prefill/amx/weights.hpp"
 #include "prefill/contract.hpp"
+#include "simd/avx512/transpose.hpp"
 #include "simd/element.hpp"
 #include "simd/math.hpp"
 #include "simd/unroll.hpp"
