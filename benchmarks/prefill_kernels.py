@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -27,10 +28,11 @@ from reporting import machine, markdown_table, name_of, of_this_processor, round
 from rounds import Bench, measure
 from winnow.kernels import AttentionSpec, prefill
 from winnow.kernels.linear import multiplies_many
+from winnow.models import compiled
 from winnow.models.compiled import CompiledLinear
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
-from winnow.models.widened import linear_in_float32
+from winnow.models.quantized import QuantizedLinear
 
 SDPA, COMPILED, PAID = "sdpa", "compiled", "with what was paid"
 
@@ -68,9 +70,9 @@ SHAPES = [
 ]
 INPUTS, OUTPUTS, TOKENS = 896, 4864, (512, 1)
 """Sizes of a product, and of how many rows: a prompt, a step."""
-MANY = (64, 512, 2048)
+MANY = (64, 128, 512, 2048)
 """Rows of inputs of a linear layer."""
-WIDENED = "bfloat16, written out in float32"
+BY_TORCH = "by torch"
 LAYERS: dict[str, Callable[[nn.Linear], nn.Module]] = {
     "bfloat16": CompiledLinear.of,
     "int8": Int8Linear.of,
@@ -164,11 +166,18 @@ def layers(rounds: int) -> list[dict[str, Any]]:
         rows = torch.randn(tokens, INPUTS)
         given = rows.bfloat16()
         runs: dict[str, Callable[[], Any]] = {name_of(torch.float32): partial(plain, rows)}
-        runs[WIDENED] = partial(linear_in_float32, given, halves.weight, None)
-        runs |= {name: partial(layer, given) for name, layer in made.items()}
+        for name, layer in made.items():
+            runs |= {name: partial(layer, given), f"{name}, {BY_TORCH}": partial(by_torch, layer, given)}
         bench = measure(runs, rounds, time.process_time)
         found.append({"tokens": tokens, **row_of(bench, name_of(torch.float32))})
     return found
+
+
+def by_torch(layer: nn.Module, rows: Tensor) -> Any:
+    """Outputs of a layer whose weight is written out for torch."""
+    no_kernels = patch.object(compiled, "multiplies_many", lambda _: False)
+    with no_kernels, patch.object(QuantizedLinear, "fastest_plan", lambda *_: None):
+        return layer(rows)
 
 
 def products_by_set(rounds: int) -> list[dict[str, Any]]:
@@ -224,16 +233,19 @@ def layers_part(rows: list[dict[str, Any]]) -> str:
     """The part of the page about linear layers, if any was measured."""
     if not rows:
         return ""
-    names = [WIDENED, *LAYERS]
+
+    def cell(ratios: dict[str, float], name: str) -> str:
+        return f"{ratios[name]:.2f} ({ratios[f'{name}, {BY_TORCH}']:.2f})"
+
     body = [
-        [f"{row['tokens']:,}", f"{row['reference_ms']:.1f}", *(f"{row['ratios'][name]:.2f}" for name in names)]
+        [f"{row['tokens']:,}", f"{row['reference_ms']:.1f}", *(cell(row["ratios"], name) for name in LAYERS)]
         for row in rows
     ]
-    head = ["tokens", "float32, CPU ms", *(f"{name}, of float32" for name in names)]
+    head = ["tokens", "float32, CPU ms", *(f"{name}, of float32" for name in LAYERS)]
     return (
         f"\n## Linear layers\n\n[n, {INPUTS}] in bfloat16 times a weight [{INPUTS}, {OUTPUTS}], as Winnow's layers do "
-        f"it; *written out* is how they would without kernels for many rows. The reference is torch's layer in "
-        f"float32.\n\n"
+        f"it, and in brackets as torch does, from weights written out for it: those of fewer bits, and where it has "
+        f"no library for bfloat16 these, too. The reference is torch's layer in float32.\n\n"
         f"{markdown_table(head, body)}\n"
     )
 

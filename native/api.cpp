@@ -55,10 +55,11 @@ winnow::LinearFunction linear_of(const winnow_linear_layer& layer) {
   return (layer.bits == 8 ? kernels.linear_int8 : kernels.linear)[layer.dtype];
 }
 
-// The kernel for so many rows, if there are many and there is one.
+// The kernel for so many rows, if there are many and there is one for them.
 const winnow::ManyRowsKernel* kernel_of_many(const winnow_linear_layer& layer, int64_t rows) {
   const winnow::ManyRowsKernel& kernel = winnow::active_kernels().linear_many[layer.dtype];
-  return rows >= winnow::kFewestManyRows && kernel.multiply ? &kernel : nullptr;
+  const bool serves = rows >= winnow::kFewestManyRows && kernel.multiply && layer.inputs % kernel.inputs == 0;
+  return serves ? &kernel : nullptr;
 }
 
 // Threads that reading so many outputs of a layer's weight is worth.

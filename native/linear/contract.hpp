@@ -36,13 +36,17 @@ struct WrittenOut {
 // Writes the groups of inputs first to last - 1, of WINNOW_SCALE_GROUP each.
 using WriteOutFunction = void (*)(const winnow_linear_layer&, const WrittenOut&, int64_t first, int64_t last);
 
-// A linear layer of many rows, in products of whole numbers of 16 bits. All are null where there is none.
+// A linear layer of many rows. All are null where there is none.
 struct ManyRowsKernel {
-  // Rounds a row of inputs.
+  // Rounds a row of inputs to whole numbers; null where they are multiplied as they are.
   void (*round)(const winnow_linear_layer&, const LinearRows&, const RoundedRows&, int64_t row);
-  // Does the outputs first to last - 1 as LinearFunction, of rows that were rounded. scratch: many_rows_bytes.
+  // Does the outputs first to last - 1 as LinearFunction, of rows that were rounded unless `round` is null.
   void (*multiply)(const winnow_linear_layer&, const LinearRows&, const RoundedRows&, int64_t first, int64_t last,
                    char* scratch);
+  // Bytes of `scratch` for so many rows.
+  int64_t (*scratch_bytes)(const winnow_linear_layer&, int64_t rows);
+  // Inputs come in multiples of it.
+  int64_t inputs;
 };
 
 namespace {
@@ -50,15 +54,10 @@ namespace {
 // Outputs that a thread does at a time: those of a block of 4 bits.
 constexpr int64_t kOutputsAtOnce = WINNOW_LINEAR_OUTPUTS;
 
-// Rows whose outputs are summed up together.
+// Rows whose outputs are summed up together: whole tiles, whatever the instruction set.
 constexpr int64_t kRowsTogether = 96;
 
 constexpr int64_t rounded_blocks(const winnow_linear_layer& layer) { return divide_up(layer.inputs, kRoundedTogether); }
-
-// Of the weight of kOutputsAtOnce outputs as whole numbers, with their scales, and of sums.
-constexpr int64_t many_rows_bytes(const winnow_linear_layer& layer) {
-  return kOutputsAtOnce * (rounded_blocks(layer) * (2 * kRoundedTogether + 4) + 4 * kRowsTogether);
-}
 
 }  // namespace
 }  // namespace winnow

@@ -18,6 +18,7 @@
 #include "sizes.hpp"
 
 #ifdef __AVX512BF16__
+#include "linear/avx512/many_rows.hpp"
 #include "linear/avx512/nibbles.hpp"
 #endif
 #ifdef __AVX512F__
@@ -79,10 +80,13 @@ constexpr NibblesFunction kLinearInt4<Bf16> = {linear_nibbles, kOutputsAtOnce};
 
 // Many rows; null where fp32 keeps more digits, and where torch multiplies bf16 as fast.
 template <class T>
-constexpr ManyRowsKernel kManyRows = {nullptr, nullptr};
+constexpr ManyRowsKernel kManyRows = {nullptr, nullptr, nullptr, 1};
 #if defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
 template <>
-constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>, many_rows<Bf16>};
+constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>, many_rows<Bf16>, rounded_scratch_bytes, 1};
+#elif defined(WINNOW_ZEN)
+template <>
+constexpr ManyRowsKernel kManyRows<Bf16> = {nullptr, paired_rows, paired_scratch_bytes, 2};
 #endif
 
 // A weight of 4 bits in bf16; null where torch packs it in another order.

@@ -10,8 +10,10 @@
 namespace winnow {
 namespace {
 
-// What rows may take that are rounded at a time. A weight is rounded again for those that follow.
+// What rows may take that are rounded at a time, and how many are multiplied at a time as they are. A weight is read again
+// for those that follow.
 constexpr int64_t kMostRoundedBytes = int64_t{16} << 20;
+constexpr int64_t kMostRows = 512;
 
 // Rows that a thread rounds at a time.
 constexpr int64_t kRoundedAtOnce = 8;
@@ -19,7 +21,7 @@ constexpr int64_t kRoundedAtOnce = 8;
 // Units of work for each thread, so that they end together, and rows of one, which a part of the weight is rounded for.
 constexpr int64_t kUnitsOfThread = 4, kFewestRowsOfUnit = 2 * kRowsTogether;
 
-// Rows whose whole numbers are there at a time.
+// Rows that are multiplied by a weight at a time; their whole numbers are there where a kernel takes those.
 class Passes {
  public:
   Passes(const winnow_linear_layer& layer, const ManyRowsKernel& kernel, int64_t rows, int threads)
@@ -27,21 +29,21 @@ class Passes {
         kernel_(kernel),
         threads_(threads),
         blocks_(rounded_blocks(layer)),
-        most_(std::min(rows, std::max(kMostRoundedBytes / (2 * kRoundedTogether * blocks_), kFewestRowsOfUnit))),
-        scratch_bytes_(round_up(many_rows_bytes(layer), kLineBytes)) {
+        most_(std::min(rows, most_of(kernel, blocks_))),
+        scratch_bytes_(round_up(kernel.scratch_bytes(layer, most_), kLineBytes)) {
     thread_local Workspace numbers, scales, scratch;
-    const int64_t held = round_up(most_, kRowsTogether) * blocks_;  // a whole number of tiles
-    rounded_ = {blocks_, reinterpret_cast<int16_t*>(numbers.reserve(held * 2 * kRoundedTogether)),
-                reinterpret_cast<float*>(scales.reserve(held * 4))};
+    if (kernel.round) {
+      const int64_t held = round_up(most_, kRowsTogether) * blocks_;  // a whole number of tiles
+      rounded_ = {blocks_, reinterpret_cast<int16_t*>(numbers.reserve(held * 2 * kRoundedTogether)),
+                  reinterpret_cast<float*>(scales.reserve(held * 4))};
+    }
     scratch_ = scratch.reserve(threads * scratch_bytes_);
   }
 
   int64_t most() const { return most_; }
 
   void run(const LinearRows& all) {
-    run_blocks(threads_, all.count, kRoundedAtOnce, [&](int, int64_t row, int64_t end) {
-      for (; row < end; ++row) kernel_.round(layer_, all, rounded_, row);
-    });
+    if (kernel_.round) round(all);
     const int64_t groups = divide_up(layer_.outputs, kOutputsAtOnce);
     const int64_t parts = std::clamp<int64_t>(divide_up(kUnitsOfThread * threads_, groups), 1,
                                               divide_up(all.count, kFewestRowsOfUnit));
@@ -50,7 +52,7 @@ class Passes {
       const int64_t output = unit / parts * kOutputsAtOnce, row = unit % parts * rows;
       const int64_t count = std::min(rows, all.count - row);
       if (count <= 0) return;
-      kernel_.multiply(layer_, part_of(layer_, all, row, count), rounded_.from(row, 0), output,
+      kernel_.multiply(layer_, part_of(layer_, all, row, count), kernel_.round ? rounded_.from(row, 0) : rounded_, output,
                        std::min(output + kOutputsAtOnce, layer_.outputs), scratch_ + slot * scratch_bytes_);
     });
   }
@@ -58,11 +60,21 @@ class Passes {
  private:
   static constexpr int64_t kLineBytes = 64;
 
+  static int64_t most_of(const ManyRowsKernel& kernel, int64_t blocks) {
+    return kernel.round ? std::max(kMostRoundedBytes / (2 * kRoundedTogether * blocks), kFewestRowsOfUnit) : kMostRows;
+  }
+
+  void round(const LinearRows& all) {
+    run_blocks(threads_, all.count, kRoundedAtOnce, [&](int, int64_t row, int64_t end) {
+      for (; row < end; ++row) kernel_.round(layer_, all, rounded_, row);
+    });
+  }
+
   const winnow_linear_layer& layer_;
   const ManyRowsKernel& kernel_;
   const int threads_;
   const int64_t blocks_, most_, scratch_bytes_;
-  RoundedRows rounded_;
+  RoundedRows rounded_{};
   char* scratch_;
 };
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
-from support.whole_numbers import lost_by_rounding
+from support.many_rows import lost_by_rounding
 from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outputs_together, run_each
 
@@ -67,7 +67,7 @@ def assert_products(weight: Weight, inputs: Tensor) -> None:
         exact, summed = exact + weight.bias.double(), summed + weight.bias.double().abs()
     # A number of 4 bits and its middle cancel, so that what is added up is larger than their sum.
     allowed = torch.finfo(inputs.dtype).eps * exact.abs() + (1e-4 if weight.bits == 4 else 1e-5) * summed + 1e-30
-    allowed = allowed + lost_by_rounding(inputs, written_out(weight))
+    allowed = allowed + lost_by_rounding(inputs, written_out(weight), weight.bits)
     assert bool(((found.double() - exact).abs() <= allowed).all()), native.isa()
 
 
@@ -191,7 +191,7 @@ def test_the_number_of_threads_changes_nothing(bits: int, outputs: int) -> None:
 def test_many_rows_are_the_same_with_any_threads_and_beside_others(
     bits: int, rows: int, inputs: int, outputs: int
 ) -> None:
-    """In parts of the rows for each thread, in one, and in so many numbers that rows are rounded in two passes."""
+    """In parts of the rows for each thread, in one, and in so many rows, or numbers, that there are two passes."""
     if not multiplies_many(torch.bfloat16):
         pytest.skip("made for few rows here")
     weight, used = layer(outputs, inputs, bits, torch.bfloat16, bias=True), torch.get_num_threads()

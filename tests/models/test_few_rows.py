@@ -16,8 +16,8 @@ from torch.nn.utils import parametrize, prune
 
 from support.families import EVERY, LATENT, build, build_any, prompt
 from support.instruction_sets import available, needs_native
+from support.many_rows import lost_by_rounding
 from support.stand_ins import assert_files_know_the_model, assert_same_answers, loaded, used_copies
-from support.whole_numbers import lost_by_rounding
 from winnow.bundled import MODEL_PATH
 from winnow.cache.projection import output_projection
 from winnow.kernels import native

@@ -100,6 +100,11 @@ class ManyRows {
   float* sums_;  // [kRowsTogether, kOutputsAtOnce]
 };
 
+// Of the weight of kOutputsAtOnce outputs as whole numbers, with their scales, and of sums.
+inline int64_t rounded_scratch_bytes(const winnow_linear_layer& layer, int64_t) {
+  return kOutputsAtOnce * (rounded_blocks(layer) * (2 * kRoundedTogether + 4) + 4 * kRowsTogether);
+}
+
 template <class T>
 inline void many_rows(const winnow_linear_layer& layer, const LinearRows& all, const RoundedRows& rows, int64_t first,
                       int64_t last, char* scratch) {
