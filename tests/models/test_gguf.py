@@ -234,6 +234,7 @@ def test_a_file_that_is_not_there():
 @pytest.mark.parametrize(("instructions", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_blocks_become_what_the_cpu_computes_with(source, monkeypatch, instructions, expected):
     monkeypatch.setattr(dtypes, "cpu_has_bfloat16", lambda: instructions)
+    monkeypatch.setattr(dtypes, "multiplies_many", lambda _: False)
     assert load_model(source, "cpu").dtype == open_skeleton(source, "cpu").dtype == expected
 
 
