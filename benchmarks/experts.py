@@ -1,6 +1,6 @@
 """Experts of a layer for one token, a batch, and a piece of a prompt: transformers' function against Winnow's.
 
-    python benchmarks/experts.py        # eleven minutes; writes docs/results/experts-VENDOR.*
+    python benchmarks/experts.py        # two to eleven minutes; writes docs/results/experts-VENDOR.*
 
 Time of one thread, of experts in types of checkpoints, and in few bits as `--weights` makes them. Random weights in the
 shapes of published models; every call has other tokens with other experts.
