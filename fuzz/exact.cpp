@@ -17,6 +17,7 @@
 #include "known/prune.hpp"
 #include "known/rotary.hpp"
 #include "known/rotate.hpp"
+#include "known/stack.hpp"
 #include "winnow_native.h"
 
 namespace {
@@ -29,7 +30,8 @@ struct Kernel {
 };
 constexpr Kernel kernels[] = {{"decode", check_decode}, {"shared", check_shared}, {"append", check_append},
                               {"prefill", check_prefill}, {"prune", check_prune}, {"rotate", check_rotate},
-                              {"linear", check_linear}, {"norm", check_norm}, {"rotary", check_rotary}, {"gated", check_gated}};
+                              {"linear", check_linear}, {"stack", check_stack}, {"norm", check_norm}, {"rotary", check_rotary},
+                              {"gated", check_gated}};
 
 // True if a case passes; its number says all about it.
 bool passes(const Kernel& kernel, uint64_t number) {

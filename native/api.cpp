@@ -6,6 +6,7 @@
 #include "attend/attend.hpp"
 #include "linear/contract.hpp"
 #include "linear/many_rows.hpp"
+#include "linear/stack.hpp"
 #include "prefill/job.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
@@ -81,6 +82,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_F16),
     WINNOW_NAMED(WINNOW_NO_MEMORY),
     WINNOW_NAMED(WINNOW_BAD_PART),
+    WINNOW_NAMED(WINNOW_BAD_LAYER),
     WINNOW_NAMED(WINNOW_UNSCALED),
     WINNOW_NAMED(WINNOW_PER_SLOT),
     WINNOW_NAMED(WINNOW_GROUPED),
@@ -106,6 +108,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_step_args)),
     WINNOW_NAMED(sizeof(winnow_prefill_args)),
     WINNOW_NAMED(sizeof(winnow_linear_layer)),
+    WINNOW_NAMED(sizeof(winnow_linear_stack)),
     WINNOW_NAMED(sizeof(winnow_gated_layers)),
     WINNOW_NAMED(sizeof(winnow_norm)),
     WINNOW_NAMED(sizeof(winnow_rotary_rows)),
@@ -185,30 +188,31 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
   return WINNOW_OK;
 }
 
-int32_t winnow_linear_of_each(const winnow_linear_layer* const* layers, int64_t number, const int64_t* first_rows,
-                              const void* inputs, void* outputs, int32_t threads) {
-  if (number == 0) return WINNOW_OK;
-  const winnow_linear_layer& alike = *layers[0];
+int32_t winnow_linear_of_stack(const winnow_linear_stack* stack, int64_t rows, const int64_t* layers, const void* inputs,
+                               void* outputs, int32_t threads) {
+  thread_local winnow::Workspace workspace;
+  const winnow_linear_layer& alike = stack->first;
   const auto linear = linear_of(alike);
   if (!linear) return WINNOW_UNKNOWN_ISA;
-  const winnow::LinearRows all{first_rows[number], inputs, outputs};
-  const auto rows_of = [&](int64_t layer) {
-    return winnow::part_of(alike, all, first_rows[layer], first_rows[layer + 1] - first_rows[layer]);
-  };
-  // No block of outputs is of two layers.
-  const int64_t padded = winnow::round_up(alike.outputs, winnow::kOutputsAtOnce);
-  winnow::run_pieces(threads_for(alike, number * alike.outputs, threads), number * padded, winnow::kOutputsAtOnce,
-                     [&](int, int64_t first, int64_t last) {
-                       const int64_t layer = first / padded, from = layer * padded;
-                       const winnow::LinearRows rows = rows_of(layer);
-                       if (kernel_of_many(alike, rows.count)) return;
-                       linear(*layers[layer], rows, first - from, winnow::least(last - from, alike.outputs));
-                     });
+  if (!winnow::has_layers(*stack, layers, rows)) return WINNOW_BAD_LAYER;
   return with_memory([&] {
-    for (int64_t layer = 0; layer < number; ++layer) {
-      const winnow::LinearRows rows = rows_of(layer);
-      const auto* many = kernel_of_many(alike, rows.count);
-      if (many) winnow::multiply_many_rows(*layers[layer], *many, rows, threads);
+    auto* runs = reinterpret_cast<winnow::Run*>(workspace.reserve(rows * static_cast<int64_t>(sizeof(winnow::Run))));
+    const int64_t number = winnow::find_runs(layers, rows, runs);
+    const winnow::LinearRows all{rows, inputs, outputs};
+    const auto rows_of = [&](const winnow::Run& run) { return winnow::part_of(alike, all, run.first, run.count); };
+    // No block of outputs is of two runs.
+    const int64_t padded = winnow::round_up(alike.outputs, winnow::kOutputsAtOnce);
+    const int team = threads_for(alike, number * alike.outputs, threads);
+    winnow::run_pieces(team, number * padded, winnow::kOutputsAtOnce, [&](int, int64_t first, int64_t last) {
+      const int64_t before = first / padded * padded;
+      const winnow::Run& run = runs[first / padded];
+      if (kernel_of_many(alike, run.count)) return;
+      linear(winnow::layer_of(*stack, run.layer), rows_of(run), first - before,
+             winnow::least(last - before, alike.outputs));
+    });
+    for (int64_t i = 0; i < number; ++i) {
+      const auto* many = kernel_of_many(alike, runs[i].count);
+      if (many) winnow::multiply_many_rows(winnow::layer_of(*stack, runs[i].layer), *many, rows_of(runs[i]), threads);
     }
   });
 }

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 18
+#define WINNOW_ABI 19
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -27,7 +27,8 @@ enum winnow_status {
   WINNOW_NO_MEMORY = 1,
   WINNOW_BAD_LENGTH = 2,  /* a tail is longer than its capacity */
   WINNOW_UNKNOWN_ISA = 3,
-  WINNOW_BAD_PART = 4     /* sizes of a part contradict each other, or its channels the head's */
+  WINNOW_BAD_PART = 4,    /* sizes of a part contradict each other, or its channels the head's */
+  WINNOW_BAD_LAYER = 5    /* a row is for a layer that there is not */
 };
 
 enum winnow_scaling {
@@ -208,6 +209,13 @@ struct winnow_linear_layer {
   int32_t dtype;
 };
 
+/* Linear layers of one shape, bits and dtype, whose parameters lie behind each other: those of a mixture's experts. */
+struct winnow_linear_stack {
+  struct winnow_linear_layer first;
+  int64_t layers;
+  int64_t weight_bytes, scales_bytes, bias_bytes;  /* from those of a layer to those of the next */
+};
+
 /* Two linear layers of as many inputs and outputs, and one dtype. */
 struct winnow_gated_layers {
   struct winnow_linear_layer gate, up;
@@ -290,10 +298,10 @@ WINNOW_EXPORT int32_t winnow_prefill_lays(int32_t dtype, int64_t queries);
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
                                     void *outputs, int32_t threads);
 
-/* The same for several layers of as many inputs and outputs, and of the same bits and dtype: the rows first_rows[i] to
- * first_rows[i + 1] - 1 are inputs and outputs of layers[i]. */
-WINNOW_EXPORT int32_t winnow_linear_of_each(const struct winnow_linear_layer *const *layers, int64_t number,
-                                            const int64_t *first_rows, const void *inputs, void *outputs, int32_t threads);
+/* The same for rows of which each is for one layer of a stack: layers [rows] has its number. Rows beside each other that are
+ * for the same layer read its weight once. WINNOW_BAD_LAYER, with nothing written, for a number that no layer has. */
+WINNOW_EXPORT int32_t winnow_linear_of_stack(const struct winnow_linear_stack *stack, int64_t rows, const int64_t *layers,
+                                             const void *inputs, void *outputs, int32_t threads);
 
 /* 1 where winnow_linear is made for many rows of a dtype, too. */
 WINNOW_EXPORT int32_t winnow_multiplies_many(int32_t dtype);

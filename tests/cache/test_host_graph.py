@@ -18,12 +18,13 @@ from transformers import PreTrainedModel
 from support.families import build, prompt
 from support.graphed import Pair, twins_here
 from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
-from winnow.cache import while_graphed
+from winnow.cache import host_graph, while_graphed
 from winnow.cache.host_graph import HostGraph
 from winnow.kernels import native, rotating
+from winnow.kernels.linear import outruns_torch
 from winnow.kernels.norm import NormWeight
 from winnow.kernels.recording import refuse_recording, this_thread
-from winnow.models import quantize_weights
+from winnow.models import mixture, quantize_weights
 from winnow.models.loading import use_own_layers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -192,6 +193,21 @@ def test_layers_and_experts_by_the_kernels_are_replayed(family: str, bits: int, 
     model = build(family, hidden_size=64, intermediate_size=128, moe_intermediate_size=64).to(torch.bfloat16)
     both = twins_here(with_kernels(model, bits)).pair(rows=rows)
     exact(both)
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_experts_of_a_token_are_chosen_without_the_host(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replayed step asks nobody who was chosen, where the kernels multiply them."""
+    if not outruns_torch():
+        pytest.skip("torch multiplies experts of this processor, one after another")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the host looks at experts")
+
+    monkeypatch.setattr(mixture._Chosen, "counted", property(refuse))
+    monkeypatch.setattr(host_graph._Recording, "anew", refuse)
+    model = build("qwen3_moe", hidden_size=64, intermediate_size=128, moe_intermediate_size=64).to(torch.bfloat16)
+    exact(twins_here(with_kernels(model, bits)).pair(rows=3))
 
 
 @pytest.mark.parametrize("method", ["full", "full+kivi", "full+bits(8)", "adakv(window=4)+spark(0.5) @ 12", "h2o @ 12"])

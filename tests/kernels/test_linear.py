@@ -12,9 +12,10 @@ from torch import Tensor
 
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
+from support.linear_layers import layer
 from support.many_rows import lost_by_rounding
 from winnow.kernels import native
-from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outputs_together, run_each
+from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outputs_together
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
@@ -22,18 +23,6 @@ TOGETHER = {"zen4": 64, "zen5": 64, "avx512bf16": 64, "amx": 64, "avx2": 32}
 """Outputs that lie beside each other in weights of 4 bits, where there is a kernel for these."""
 WRITTEN_OUT = ("zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "amx")
 ROWS = st.integers(0, 9) | st.sampled_from([16, 31, 32, 33, 40, 65, 130])
-
-
-def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> Weight:
-    """A random weight."""
-    added = torch.randn(outputs).to(dtype) if bias else None
-    if bits == 16:
-        return Weight(torch.randn(outputs, inputs).to(dtype), added)
-    if bits == 8:
-        numbers = torch.randint(-128, 128, (outputs, inputs), dtype=torch.int8)
-        return Weight(numbers, added, torch.rand(outputs).to(dtype))
-    numbers = torch.randint(0, 256, (outputs, inputs // 2), dtype=torch.uint8)
-    return Weight(numbers, added, torch.rand(inputs // 32, outputs, 2).to(dtype))
 
 
 def written_out(weight: Weight) -> Tensor:
@@ -253,46 +242,3 @@ def test_weights_that_do_not_fit_are_refused(case: str) -> None:
 def test_inputs_that_do_not_fit_are_refused(inputs: Tensor) -> None:
     with pytest.raises(ValueError, match="do not fit a layer"):
         LinearPlan(Weight(torch.ones(5, 4))).run(inputs)
-
-
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=SHARED)
-@given(
-    st.lists(st.integers(0, 5) | st.just(33), min_size=1, max_size=5),
-    st.integers(0, 130),
-    st.integers(1, 5),
-    st.sampled_from([16, 8, 4]),
-    st.sampled_from(DTYPES),
-    st.booleans(),
-    st.integers(1, 3),
-)
-def test_layers_in_one_call_compute_as_each_by_itself(
-    isas: list[str], counts: list[int], outputs: int, groups: int, bits: int, dtype, bias: bool, threads: int
-) -> None:
-    torch.manual_seed(sum(counts))
-    outputs = -(-outputs // 64) * 64 if bits == 4 else outputs
-    plans = [LinearPlan(layer(outputs, 32 * groups, bits, dtype, bias)) for _ in counts]
-    rows = torch.randn(sum(counts), 32 * groups).to(dtype)
-    used = torch.get_num_threads()
-    for isa in isas:
-        native.select_isa(isa)
-        if bits == 4 and not outputs_together(dtype):
-            with pytest.raises(ValueError, match="4 bits"):
-                run_each(plans, rows, counts)
-            continue
-        torch.set_num_threads(threads)
-        found = run_each(plans, rows, counts)
-        torch.set_num_threads(used)
-        expected = [plan.run(part) for plan, part in zip(plans, rows.split(counts), strict=True)]
-        assert torch.equal(found, torch.cat(expected)), isa
-
-
-def test_layers_in_one_call_have_to_be_alike_and_their_rows_to_fit() -> None:
-    plans = [LinearPlan(layer(64, 32, bits, torch.bfloat16, bias=False)) for bits in (16, 16, 8)]
-    rows = torch.randn(3, 32).bfloat16()
-    with pytest.raises(ValueError, match="the same sizes, bits and dtype"):
-        run_each(plans, rows, [1, 1, 1])
-    with pytest.raises(ValueError, match="and a count each"):
-        run_each(plans[:2], rows, [3])
-    for wrong in (rows[:2], rows[:, :31], rows.float(), rows.to("meta")):
-        with pytest.raises(ValueError, match="do not fit 3 inputs"):
-            run_each(plans[:2], wrong, [1, 2])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -14,7 +11,7 @@ from torch import Tensor
 from winnow.kernels import native
 from winnow.kernels.formats.entries import GROUP
 from winnow.kernels.native_args import DTYPES, LINEAR_OUTPUTS, LinearLayer, address
-from winnow.kernels.recording import refuse_recording, this_thread
+from winnow.kernels.recording import this_thread
 from winnow.kernels.row_plan import RowPlan
 
 _BITS = {torch.int8: 8, torch.uint8: 4}
@@ -68,10 +65,12 @@ class Weight(NamedTuple):
     def fits(self) -> bool:
         """True if the kernels can read it: tensors that fit together, each in one piece on the CPU."""
         numbers, bias, scales = self
+        if numbers.ndim != 2:
+            return False
         outputs, inputs = self.sizes
         others = [each for each in (bias, scales) if each is not None]
         few_bits = {8: (outputs,), 4: (inputs // GROUP, outputs, 2)}
-        fits = numbers.ndim == 2 and inputs > 0 and self.dtype in DTYPES
+        fits = inputs > 0 and self.dtype in DTYPES
         fits = fits and all(each.dtype == self.dtype for each in others)
         fits = fits and (None if scales is None else scales.shape) == few_bits.get(self.bits)
         fits = fits and (bias is None or bias.shape == (outputs,))
@@ -126,11 +125,6 @@ class LinearPlan(RowPlan):
             outputs,
         )
 
-    def is_like(self, other: LinearPlan) -> bool:
-        """True for a layer of the same sizes, bits and dtype."""
-        alike = self.inputs == other.inputs and self.outputs == other.outputs
-        return alike and self.bits == other.bits and self.dtype is other.dtype
-
     def written_out(self, part: slice) -> Tensor | None:
         """[o, I] some outputs of a weight of 4 bits, in bfloat16; None where there is no kernel that writes them.
 
@@ -152,27 +146,3 @@ class LinearPlan(RowPlan):
     def refusal(self) -> str:
         """Words where there is no kernel for so few bits."""
         return f"no kernel here multiplies {self.dtype} by a weight of {self.bits} bits"
-
-
-def run_each(plans: Sequence[LinearPlan], rows: Tensor, counts: Sequence[int]) -> Tensor:
-    """rows [S, I], of which `counts` tells how many are inputs of each layer, in their order -> [S, O], in one call.
-
-    Raises ValueError for layers of different sizes, bits or dtypes, rows that do not fit them, and where there is no
-    kernel for so few bits.
-    """
-    first = plans[0]
-    inputs, outputs, dtype = first.inputs, first.outputs, first.dtype
-    if not all(plan.is_like(first) for plan in plans) or len(plans) != len(counts):
-        raise ValueError("layers that are multiplied in one call have the same sizes, bits and dtype, and a count each")
-    if rows.shape != (sum(counts), inputs) or rows.dtype is not dtype or not rows.is_cpu:
-        raise ValueError(f"rows {list(rows.shape)} of {rows.dtype} do not fit {sum(counts)} inputs of {dtype}")
-    refuse_recording("a call of several layers")
-    rows, found = rows.contiguous(), torch.empty(len(rows), outputs, dtype=dtype, device="cpu")
-    layers = (ctypes.c_void_p * len(plans))(*[ctypes.addressof(plan.layer) for plan in plans])
-    first_rows = (ctypes.c_int64 * (len(counts) + 1))(*accumulate(counts, initial=0))
-    status = native.loaded_library().winnow_linear_of_each(
-        layers, len(plans), first_rows, rows.data_ptr(), found.data_ptr(), torch.get_num_threads()
-    )
-    if status:
-        raise ValueError(first.refusal())
-    return found

@@ -31,6 +31,7 @@ from winnow.kernels.native_args import (
     DecodeArgs,
     GatedLayers,
     LinearLayer,
+    LinearStack,
     NormArgs,
     PrefillArgs,
     PruneArgs,
@@ -45,7 +46,7 @@ from winnow.kernels.recording import refuse_recording
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 18
+ABI = 19
 ISAS = ("amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable")
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
@@ -68,7 +69,7 @@ _FUNCTIONS: dict[str, tuple[Sequence[Any], Any]] = {
     "winnow_prefill_lays": ([_INT, _COUNT], _INT),
     "winnow_multiplies_many": ([_INT], _INT),
     "winnow_linear": ([ctypes.POINTER(LinearLayer), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
-    "winnow_linear_of_each": ([_ADDRESS, _COUNT, _ADDRESS, _ADDRESS, _ADDRESS, _INT], _INT),
+    "winnow_linear_of_stack": ([ctypes.POINTER(LinearStack), _COUNT, _ADDRESS, _ADDRESS, _ADDRESS, _INT], _INT),
     "winnow_nibble_outputs": ([_INT], _COUNT),
     "winnow_gated": ([ctypes.POINTER(GatedLayers), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
     "winnow_write_out": ([ctypes.POINTER(LinearLayer), _COUNT, _COUNT, _ADDRESS, _INT], _INT),

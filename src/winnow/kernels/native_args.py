@@ -20,6 +20,7 @@ DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 NO_MEMORY = 1
 BAD_LENGTH = 2
 BAD_PART = 4
+BAD_LAYER = 5
 RECOVERIES: dict[Recovery, int] = {
     "degenerate": 0,
     "gaussian": 1,
@@ -174,6 +175,15 @@ class LinearLayer(ctypes.Structure):
     )
 
 
+class LinearStack(ctypes.Structure):
+    """Mirror of winnow_linear_stack."""
+
+    _fields_ = (
+        ("first", LinearLayer),
+        *((name, ctypes.c_int64) for name in ("layers", "weight_bytes", "scales_bytes", "bias_bytes")),
+    )
+
+
 class GatedLayers(ctypes.Structure):
     """Mirror of winnow_gated_layers."""
 
@@ -231,6 +241,7 @@ def shared_constants() -> dict[str, int]:
         "step_args": StepArgs,
         "prefill_args": PrefillArgs,
         "linear_layer": LinearLayer,
+        "linear_stack": LinearStack,
         "gated_layers": GatedLayers,
         "norm": NormArgs,
         "rotary_rows": RotaryRows,
@@ -247,6 +258,7 @@ def shared_constants() -> dict[str, int]:
         "F16": DTYPES[torch.float16],
         "NO_MEMORY": NO_MEMORY,
         "BAD_PART": BAD_PART,
+        "BAD_LAYER": BAD_LAYER,
         "UNSCALED": UNSCALED,
         "PER_SLOT": PER_SLOT,
         "GROUPED": GROUPED,

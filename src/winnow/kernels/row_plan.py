@@ -14,7 +14,7 @@ from winnow.kernels.native_args import NO_MEMORY
 from winnow.kernels.recording import this_thread
 
 
-class RowPlan:
+class RowFunction:
     """A function of the library from rows of inputs to rows of outputs, both of one dtype, with its arguments.
 
     Keeps the memory that the arguments point to alive. Serves several threads at once.
@@ -39,6 +39,38 @@ class RowPlan:
         self._run = function
         self._last: tuple[torch.Size | None, Tensor, int] = (None, torch.empty(0, device="cpu"), 0)
 
+    def refusal(self) -> str:
+        """Words for a kernel that there is not."""
+        return f"no kernel here takes {self.dtype}"
+
+    def error_of(self, rows: int, status: int) -> Exception:
+        """The error that a status of the function tells, for so many rows of inputs."""
+        return MemoryError(f"no memory for {rows} rows") if status == NO_MEMORY else ValueError(self.refusal())
+
+    def _call(self, rows: int, *memory: Tensor) -> None:
+        """Calls the function for so many rows, which are in tensors that it takes in their order."""
+        places = [self._reference, rows, *[each.data_ptr() for each in memory]]
+        status = self._run(*places, torch.get_num_threads())
+        if status:
+            raise self.error_of(rows, status)
+        recording = this_thread.recording
+        if recording is not None:
+            again = partial(self._run, *places, recording.threads)
+            recording.note(again, partial(self.error_of, rows), self, *memory)
+
+    def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
+        """All that depends on the shape of inputs only, which rarely changes."""
+        if inputs.shape[-1:] != (self.inputs,):
+            raise ValueError(f"inputs {list(inputs.shape)} do not fit a layer of {self.inputs} inputs")
+        like = native.standing_for(self.dtype, (*inputs.shape[:-1], self.outputs))
+        rows = inputs.numel() // self.inputs
+        self._last = (inputs.shape, like, rows)
+        return like, rows
+
+
+class RowPlan(RowFunction):
+    """One that takes nothing but the rows."""
+
     def run(self, inputs: Tensor) -> Tensor:
         """Inputs [..., I] -> outputs [..., O], both in the plan's dtype.
 
@@ -50,29 +82,5 @@ class RowPlan:
         if inputs.dtype is not self.dtype or not inputs.is_cpu:
             raise ValueError(f"inputs of {inputs.dtype} on {inputs.device} do not fit a layer of {self.dtype} on a CPU")
         inputs, outputs = inputs.contiguous(), torch.empty_like(like)
-        status = self._run(self._reference, rows, inputs.data_ptr(), outputs.data_ptr(), torch.get_num_threads())
-        if status:
-            raise self.error_of(rows, status)
-        recording = this_thread.recording
-        if recording is not None:
-            places = self._reference, rows, inputs.data_ptr(), outputs.data_ptr()
-            again, error = partial(self._run, *places, recording.threads), partial(self.error_of, rows)
-            recording.note(again, error, self, inputs, outputs)
+        self._call(rows, inputs, outputs)
         return outputs
-
-    def refusal(self) -> str:
-        """Words for a kernel that there is not."""
-        return f"no kernel here takes {self.dtype}"
-
-    def error_of(self, rows: int, status: int) -> Exception:
-        """The error that a status of the function tells, for so many rows of inputs."""
-        return MemoryError(f"no memory for {rows} rows") if status == NO_MEMORY else ValueError(self.refusal())
-
-    def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
-        """All that depends on the shape of inputs only, which rarely changes."""
-        if inputs.shape[-1:] != (self.inputs,):
-            raise ValueError(f"inputs {list(inputs.shape)} do not fit a layer of {self.inputs} inputs")
-        like = native.standing_for(self.dtype, (*inputs.shape[:-1], self.outputs))
-        rows = inputs.numel() // self.inputs
-        self._last = (inputs.shape, like, rows)
-        return like, rows

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outruns_torch
+from winnow.kernels.linear import Weight, multiplies_many, outruns_torch
+from winnow.kernels.stack import StackPlan, layers_fit
 from winnow.models.compiled import CompiledLinear, many_rows
 from winnow.models.mixture import keeps_experts_in_one, mix, parameters_of
 from winnow.models.recorded import is_followed
@@ -62,35 +63,25 @@ def lay_out_by_output(experts: Any) -> None:
 
 
 class _Stack:
-    """The linear layers of all experts of one kind, whose plans are made when they are needed."""
+    """The linear layers of all experts of one kind."""
 
     def __init__(self, parameters: Sequence[Tensor], transposed: bool) -> None:
         """parameters: the weight [E, O, I], or [E, I, O] where it is transposed, and a bias [E, O] if there is one."""
         weight, *biases = (each.detach() for each in parameters)
-        self._weights = weight.mT if transposed else weight
-        self._biases = biases[0] if biases else None
-        self._plans: dict[int, LinearPlan | None] = {}
-        self.outputs = self._weights.shape[1]
+        self._weights = Weight(weight.mT if transposed else weight, biases[0] if biases else None)
+        self._plan = StackPlan(self._weights) if layers_fit(self._weights) else None
+        self.outputs = self._weights.numbers.shape[1]
 
     def one(self, expert: int, rows: Tensor) -> Tensor:
-        few = len(rows) <= CompiledLinear.few(rows.dtype)
-        plan = self._plan(expert) if few else None
-        return many_rows(rows, *self._parameters(expert)) if plan is None else plan.run(rows)
+        plan = self.plan(rows, len(rows))
+        if plan is not None:
+            return plan.run(rows, torch.full((len(rows),), expert, device=rows.device))
+        numbers, bias, _ = self._weights
+        return many_rows(rows, numbers[expert], None if bias is None else bias[expert])
 
-    def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
-        if most > CompiledLinear.few(rows.dtype) and not multiplies_many(rows.dtype):
-            return None
-        plans = [plan for plan in map(self._plan, experts) if plan is not None]
-        return plans if len(plans) == len(experts) else None
-
-    def _plan(self, expert: int) -> LinearPlan | None:
-        if expert not in self._plans:
-            weight = Weight(*self._parameters(expert))
-            self._plans[expert] = weight.plan() if weight.fits() else None
-        return self._plans[expert]
-
-    def _parameters(self, expert: int) -> tuple[Tensor, Tensor | None]:
-        return self._weights[expert], None if self._biases is None else self._biases[expert]
+    def plan(self, rows: Tensor, most: int) -> StackPlan | None:
+        serves = most <= CompiledLinear.few(rows.dtype) or multiplies_many(rows.dtype)
+        return self._plan if serves else None
 
 
 class _Stacks(NamedTuple):

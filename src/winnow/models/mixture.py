@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-from winnow.kernels.linear import LinearPlan, run_each
 from winnow.kernels.recording import this_thread
+from winnow.kernels.stack import StackPlan
 
 
 class Layers(Protocol):
@@ -22,8 +22,8 @@ class Layers(Protocol):
     def one(self, expert: int, rows: Tensor) -> Tensor:
         """rows [R, I] of the tokens that chose an expert -> [R, O]"""
 
-    def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
-        """Those of experts that multiply `most` of some rows at the most; None where kernels are not the fastest."""
+    def plan(self, rows: Tensor, most: int) -> StackPlan | None:
+        """That of all experts; None where kernels are not the fastest for some rows, of which one has `most`."""
 
 
 def keeps_experts_in_one(module: nn.Module) -> TypeGuard[Any]:
@@ -58,31 +58,57 @@ def mix(
     """
     work = partial(_mixed, experts, enter, leave, hidden_states, top_k_index, top_k_weights)
     recording = this_thread.recording
-    # A recorded step has other experts for every token.
-    return work() if recording is None else recording.anew(work)
+    if recording is None or all(each.plan(hidden_states, len(hidden_states)) is not None for each in (enter, leave)):
+        return work()
+    # The host counts the tokens of experts, which are others for every step.
+    return recording.anew(work)
 
 
 def _mixed(
     experts: Any, enter: Layers, leave: Layers, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor
 ) -> Tensor:
     tokens, chosen = top_k_index.shape
-    ids, order = top_k_index.reshape(-1).sort()
-    used, counts = (each.tolist() for each in ids.unique_consecutive(return_counts=True))
-    inner = _multiplied(enter, hidden_states[order // chosen], used, counts)
+    given, weights = top_k_index.reshape(-1).long(), top_k_weights.reshape(-1, 1)
+    if tokens == 1:
+        weighted = _outputs(experts, enter, leave, hidden_states.expand(chosen, -1), _Chosen(given, 1)) * weights
+    else:
+        ids, order = given.sort()
+        outputs = _outputs(experts, enter, leave, hidden_states[order // chosen], _Chosen(ids, tokens))
+        weighted = (outputs * weights[order])[order.argsort()]
+    return weighted.view(tokens, chosen, weighted.shape[-1]).sum(1).to(hidden_states.dtype)
+
+
+class _Chosen:
+    """Experts of rows, those of one beside each other."""
+
+    def __init__(self, ids: Tensor, most: int) -> None:
+        """ids: [S]; most: rows that an expert may have."""
+        self.ids, self.most = ids, most
+
+    @cached_property
+    def counted(self) -> tuple[list[int], list[int]]:
+        """The experts that somebody chose, and how many rows each has: numbers that the host looks at."""
+        ids, counts = self.ids.unique_consecutive(return_counts=True)
+        return ids.tolist(), counts.tolist()
+
+
+def _outputs(experts: Any, enter: Layers, leave: Layers, rows: Tensor, chosen: _Chosen) -> Tensor:
+    """rows [S, W] -> [S, W], each by its expert."""
+    inner = _multiplied(enter, rows, chosen)
     inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
-    outputs = _multiplied(leave, inner, used, counts)
-    if getattr(experts, "has_post_expert_norm", False):
-        outputs = experts.post_expert_norm(outputs)
-    weighted = outputs * top_k_weights.reshape(-1)[order, None]
-    in_order = weighted[order.argsort()]
-    return in_order.view(tokens, chosen, weighted.shape[-1]).sum(1).to(hidden_states.dtype)
+    outputs = _multiplied(leave, inner, chosen)
+    return experts.post_expert_norm(outputs) if getattr(experts, "has_post_expert_norm", False) else outputs
 
 
-def _multiplied(layers: Layers, rows: Tensor, experts: list[int], counts: list[int]) -> Tensor:
-    """rows [S, I], those of an expert together: so many for each expert -> [S, O]"""
-    if not experts:
+def _multiplied(layers: Layers, rows: Tensor, chosen: _Chosen) -> Tensor:
+    """rows [S, I] -> [S, O], each by the layer of its expert."""
+    plan = layers.plan(rows, chosen.most)
+    if plan is not None:
+        return plan.run(rows, chosen.ids)
+    used, counts = chosen.counted
+    if not used:
         return rows.new_empty(0, layers.outputs)
-    plans = layers.plans(experts, rows, max(counts))
-    if plans is not None:
-        return run_each(plans, rows, counts)
-    return torch.cat([layers.one(expert, part) for expert, part in zip(experts, rows.split(counts), strict=True)])
+    plan = layers.plan(rows, max(counts))
+    if plan is not None:
+        return plan.run(rows, chosen.ids)
+    return torch.cat([layers.one(expert, part) for expert, part in zip(used, rows.split(counts), strict=True)])

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from winnow.kernels.linear import LinearPlan, multiplies_many, outruns_torch
+from winnow.kernels import native
+from winnow.kernels.linear import Weight, multiplies_many, outruns_torch
+from winnow.kernels.stack import StackPlan, layers_fit
 from winnow.models.planned import PlanHolder
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.recorded import is_followed
 
 
-class _Made(NamedTuple):
-    """Layers and plans of a stack, which last as long as its parameters lie where they do."""
+class _Made:
+    """Layers of a stack, and their plans, which last as long as its parameters lie where they do."""
 
-    place: tuple[object, ...]
-    layers: dict[int, QuantizedLinear]
-    plans: dict[int, LinearPlan]
+    def __init__(self, place: tuple[object, ...]) -> None:
+        self.place = place
+        self.layers: dict[int, QuantizedLinear] = {}
+        self.plans: dict[str, StackPlan | None] = {}
+        """By instruction sets, of which not all read what torch packs."""
 
 
 class QuantizedStack(PlanHolder):
@@ -75,8 +79,8 @@ class QuantizedStack(PlanHolder):
         found: Tensor = self[expert](rows)
         return found
 
-    def plans(self, experts: list[int], rows: Tensor, most: int) -> list[LinearPlan] | None:
-        """Those of experts that multiply `most` of some rows at the most; None where kernels are not the fastest."""
+    def plan(self, rows: Tensor, most: int) -> StackPlan | None:
+        """That of all experts; None where kernels are not the fastest for some rows, of which one has `most`."""
         if not outruns_torch() or is_followed(rows) or not rows.is_cpu:
             return None
         if most > self.kind.compiled_few and not multiplies_many(self.scales.dtype):
@@ -84,13 +88,10 @@ class QuantizedStack(PlanHolder):
         made = self._made()
         if made is None or rows.dtype is not self.scales.dtype:
             return None
-        for expert in experts:
-            if expert not in made.plans:
-                plan = self[expert].fastest_plan(rows[:most])
-                if plan is None:
-                    return None
-                made.plans[expert] = plan
-        return [made.plans[expert] for expert in experts]
+        used = native.isa()
+        if used not in made.plans:
+            made.plans[used] = self._plan_here()
+        return made.plans[used]
 
     def _made(self) -> _Made | None:
         """None while something else is computed in place of a parameter, as by pruning, or gradients want one."""
@@ -103,8 +104,16 @@ class QuantizedStack(PlanHolder):
                 return None
             place.append((each.data_ptr(), each.dtype, each.shape))
         if self._plan is None or self._plan.place != tuple(place):
-            self._plan = _Made(tuple(place), {}, {})
+            self._plan = _Made(tuple(place))
         return self._plan
+
+    def _plan_here(self) -> StackPlan | None:
+        """None where the kernels do not read such weights as they are stored."""
+        if not self[0].is_compiled():
+            return None
+        numbers, scales = (getattr(self, name).detach() for name in self.kind.stored_names)
+        weights = Weight(numbers, None if self.bias is None else self.bias.detach(), scales)
+        return StackPlan(weights) if layers_fit(weights) else None
 
     def _layer(self, expert: int, followed: bool) -> QuantizedLinear:
         stored: list[Tensor] = [getattr(self, name)[expert] for name in self.kind.stored_names]
