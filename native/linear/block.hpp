@@ -15,6 +15,9 @@
 #ifdef __AVX512BF16__
 #include "linear/avx512/channels.hpp"
 #endif
+#ifdef WINNOW_ZEN
+#include "linear/avx512/looked_up.hpp"
+#endif
 
 namespace winnow {
 namespace {
@@ -30,6 +33,17 @@ struct ChannelsOf {
 template <class W>
 struct ChannelsOf<Bf16, W> {
   using Type = std::conditional_t<kZen, PairedChannels<W>, SingleChannels<Bf16, W>>;
+};
+#endif
+
+// The same for so few rows that what a number becomes for a product counts, and not the products.
+constexpr int64_t kFewRows = 2;
+template <class T, class W>
+struct ChannelsOfFew : ChannelsOf<T, W> {};
+#ifdef WINNOW_ZEN
+template <>
+struct ChannelsOfFew<Bf16, Int8> {
+  using Type = LookedUpChannels;
 };
 #endif
 
@@ -88,9 +102,10 @@ inline void multiply(const typename Channels::Numbers* inputs, const W* const (&
                      int64_t group, Vec (&sums)[kRows * kOutputs]) {
   using Numbers = typename Channels::Numbers;
   constexpr int64_t kTogether = Channels::kTogether, kBytes = kTogether * static_cast<int64_t>(sizeof(W));
-  // A line of the weight is several vectors of channels where their numbers are small. They meet sums of their own where there
-  // are few, so that a product need not wait for the one before it.
-  constexpr int kSums = kRows * kOutputs, kVectors = kBytes < kLine ? static_cast<int>(kLine / kBytes) : 1;
+  // A line of the weight is several vectors of channels where their numbers are small, and several lines of a row may be
+  // read at a time. They meet sums of their own where there are few, so that a product need not wait for the one before it.
+  constexpr int kSums = kRows * kOutputs, kLines = kOutputs == 1 ? Channels::kLines : 1;
+  constexpr int kVectors = kLines * (kBytes < kLine ? static_cast<int>(kLine / kBytes) : 1);
   constexpr int kParts = kSums < kUnderWay ? static_cast<int>(least(kVectors, kUnderWay / kSums)) : 1;
   Vec parts[kParts * kSums];
   unroll<kParts * kSums>([&](auto i) __attribute__((always_inline)) { parts[i] = broadcast(0.0f); });

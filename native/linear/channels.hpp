@@ -8,10 +8,12 @@
 namespace winnow {
 namespace {
 
-// Inputs of type T, weights of type W.
+// Inputs of type T, weights of type W. kTogether channels meet at a time, and those of kLines lines of a row of the weight have
+// sums of their own where these are few.
 template <class T, class W>
 struct SingleChannels {
   static constexpr int64_t kTogether = Vec::width;
+  static constexpr int kLines = 1;
   using Numbers = Vec;
 
   static Numbers input(const T* p) { return load(p); }

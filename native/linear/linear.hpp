@@ -32,9 +32,8 @@ namespace winnow {
 namespace {
 
 // Sums of rows of inputs with a block of a weight, whose channels are all that there are.
-template <class T, class W>
+template <class Channels, class T, class W>
 inline void add_up(const T* inputs, int64_t rows, WeightBlock<W> block, LinearSums& sums) {
-  using Channels = typename ChannelsOf<T, W>::Type;
   CopiedInputs<Channels> copied;
   const int64_t width = copied.width(largest_block(rows, kMostAtOnce), block.stride);
   for (block.first = 0; block.first < block.stride; block.first = block.last) {
@@ -54,9 +53,14 @@ void linear(const winnow_linear_layer& layer, const LinearRows& all, int64_t fir
   const W* weight = static_cast<const W*>(layer.weight) + first * layer.inputs;
   for (int64_t row = 0; row < all.count; row += kMostTogether) {
     const int64_t rows = least(kMostTogether, all.count - row);
+    const T* inputs = static_cast<const T*>(all.inputs) + row * layer.inputs;
+    const WeightBlock<W> block{weight, last - first, layer.inputs, 0, 0};
     LinearSums sums(rows);
-    add_up<T, W>(static_cast<const T*>(all.inputs) + row * layer.inputs, rows, {weight, last - first, layer.inputs, 0, 0},
-                 sums);
+    if (rows <= kFewRows) {
+      add_up<typename ChannelsOfFew<T, W>::Type>(inputs, rows, block, sums);
+    } else {
+      add_up<typename ChannelsOf<T, W>::Type>(inputs, rows, block, sums);
+    }
     for (int64_t r = 0; r < rows; ++r) {
       float found[kOutputsAtOnce];
       sums.copy_row(r, found);

@@ -40,8 +40,8 @@ const InstructionSet* find(const char* name) {
   const bool avx512vnni = avx512 && __builtin_cpu_supports("avx512vnni");
 #endif
 #if defined(WINNOW_AVX512BF16) || defined(WINNOW_ZEN4) || defined(WINNOW_ZEN5)
-  const bool avx512bf16 =
-      avx512vnni && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi2");
+  const bool avx512bf16 = avx512vnni && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
+                          __builtin_cpu_supports("avx512vbmi2");
 #endif
   static const struct {
     InstructionSet isa;

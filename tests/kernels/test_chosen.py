@@ -17,7 +17,7 @@ NEEDED = {
     "avx2": "avx2 fma bmi2 popcnt",
     "avx512": "avx512f avx512bw avx512dq avx512vl",
     "avx512vnni": "avx512_vnni",
-    "avx512bf16": "avx512_bf16 avx512_vbmi2",
+    "avx512bf16": "avx512_bf16 avx512vbmi avx512_vbmi2",
     "amx": "amx_tile amx_bf16 amx_int8",
 }
 """Flags that an instruction set needs besides those of the ones before it."""

@@ -16,6 +16,7 @@ namespace {
 template <class W>
 struct PairedChannels {
   static constexpr int64_t kTogether = 2 * Vec::width;
+  static constexpr int kLines = 1;
   using Numbers = __m512i;
 
   static Numbers input(const Bf16* p) { return _mm512_loadu_si512(p); }
