@@ -61,10 +61,12 @@ def made_by(args: Any, kwargs: dict[str, Any], result: Any) -> list[Tensor]:
 
 def into_memory(function: Any, args: Any, kwargs: dict[str, Any], made: list[Tensor]) -> Callable[[], Any]:
     """A call that does an operator's work once more, into the memory of its results."""
+    if function is torch.ops.aten._to_copy.default:
+        return partial(made[0].copy_, args[0])
     into = _into(function)
-    if into is not None and len(made) == 1:
-        form, name = into
-        return partial(form, *args, **kwargs, **{name: made[0]})
+    if into is not None and len(made) == len(into[1]):
+        form, names = into
+        return partial(form, *args, **kwargs, **dict(zip(names, made, strict=True)))
 
     def copied() -> None:
         for place, each in zip(made, _tensors(function(*args, **kwargs)), strict=True):
@@ -74,16 +76,16 @@ def into_memory(function: Any, args: Any, kwargs: dict[str, Any], made: list[Ten
 
 
 @cache
-def _into(function: Any) -> tuple[Any, str] | None:
-    """The form of an operator that writes its result into a tensor, and the name that it takes that by."""
+def _into(function: Any) -> tuple[Any, list[str]] | None:
+    """The form of an operator that writes its results into tensors, and the names that it takes them by, in order."""
     wanted = [(each.name, str(each.type)) for each in function._schema.arguments]
     packet = function._overloadpacket
     for name in packet.overloads():
         form = getattr(packet, name)
         places = [each.name for each in form._schema.arguments if each.is_out]
         others = [(each.name, str(each.type)) for each in form._schema.arguments if not each.is_out]
-        if len(places) == 1 and others == wanted:
-            return form, places[0]
+        if len(places) == len(function._schema.returns) and others == wanted:
+            return form, places
     return None
 
 
