@@ -1,6 +1,7 @@
 """Time of a token of models on this processor, whose steps are ordinary or by graphs (`winnow.step_graphs`).
 
     python benchmarks/step_graphs.py MODEL...            # writes docs/results/step_graphs-VENDOR.*
+    python benchmarks/step_graphs.py MODEL... --mixture  # and of a small mixture of experts with random weights
 
 Both kinds of steps follow the same prompt, over caches of their own, and take turns, some tokens each; medians count.
 What a capture takes over an ordinary step is told in the tokens that earn it back.
@@ -20,18 +21,21 @@ from statistics import median
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, GraniteMoeConfig, PreTrainedModel
 
 import winnow
 from reporting import RESULTS, machine, markdown_table, of_this_processor, write_results
 from winnow.commands.model_names import model_name
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, load_model, open_model, quantize_weights
+from winnow.models.loading import use_own_layers
 
 METHOD, PROMPT, WORDS = "adakv @ 5%", 512, 2000
 TURN = 8
 """Tokens of each kind at a time."""
 DTYPE = "bfloat16"
 """Weights as they are, in this type."""
+MIXTURE = "mixture"
+"""A small one, in the shape of granite-3.0-1b-a400m: 8 of 32 experts a layer."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,30 @@ def loaded(source: ModelSource, weights: str) -> PreTrainedModel:
     return load_model(source, "cpu", weights=weights)
 
 
+def mixture(weights: str) -> PreTrainedModel:
+    """The small mixture with weights of a kind, which are random."""
+    config = GraniteMoeConfig(
+        vocab_size=49155,
+        hidden_size=1024,
+        intermediate_size=512,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        num_local_experts=32,
+        num_experts_per_tok=8,
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(0)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(
+        config, dtype=torch.bfloat16, attn_implementation="winnow"
+    )
+    model.eval().requires_grad_(False)
+    if weights != DTYPE:
+        quantize_weights(model, weights)
+    use_own_layers(model)
+    return model
+
+
 def page(rows: list[Row], command: str) -> str:
     """The table, and how it came about."""
     head = ["model", "weights", "rows", "ordinary", "by a graph", "as fast", "capture", "earned back by", "same logits"]
@@ -114,7 +142,8 @@ def page(rows: list[Row], command: str) -> str:
     return (
         f"# Steps by graphs on a CPU\n\n`{command}`: a token of every row after a prompt of {PROMPT} tokens, over a "
         f"cache of `{METHOD}`. Ordinary steps and replays took turns; medians. A *capture* is the step that is "
-        f"recorded, whose extra time so many replayed tokens save. *Same logits*: to the bit. {machine()}\n\n"
+        f"recorded, whose extra time so many replayed tokens save. *Same logits*: to the bit. The *mixture* has random "
+        f"weights in the shape of granite-3.0-1b-a400m, 8 of 32 experts a layer. {machine()}\n\n"
         f"{markdown_table(head, body)}\n"
     )
 
@@ -122,24 +151,31 @@ def page(rows: list[Row], command: str) -> str:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", help="directories, GGUF files or Hugging Face names")
+    parser.add_argument("models", nargs="*", help="directories, GGUF files or Hugging Face names")
+    parser.add_argument("--mixture", action="store_true", help="also a small mixture of experts with random weights")
     parser.add_argument("--weights", nargs="+", default=[DTYPE, "int8", "int4"])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
+    sources = {model_name(source): source for source in map(open_model, options.models)}
+    makers: dict[str, Callable[[str], PreTrainedModel]] = {
+        name: partial(loaded, source) for name, source in sources.items()
+    }
+    if options.mixture:
+        makers[MIXTURE] = mixture
     rows = []
-    for name, weights in product(options.models, options.weights):
-        source = open_model(name)
-        model = loaded(source, weights)
+    for (name, make), weights in product(makers.items(), options.weights):
+        if make is mixture and weights == "gguf":
+            continue  # there is no file
+        model = make(weights)
         for batch in options.rows:
             ordinary, graph, captured, same = measure(model, batch, options.rounds)
-            found = Row(model_name(source), weights, batch, median(ordinary), median(graph), captured, same)
+            found = Row(name, weights, batch, median(ordinary), median(graph), captured, same)
             print(found, flush=True)
             rows.append(found)
-    command = f"python benchmarks/step_graphs.py {' '.join('MODEL' for _ in options.models)} --weights " + " ".join(
-        options.weights
-    )
+    named = ["MODEL" for _ in options.models] + ["--mixture"] * options.mixture
+    command = " ".join(["python benchmarks/step_graphs.py", *named, "--weights", *options.weights])
     text = page(rows, command)
     print(text)
     write_results(options.out, of_this_processor("step_graphs"), text, [asdict(row) for row in rows])

@@ -12,6 +12,7 @@
 #include "known/compare.hpp"
 #include "known/decode.hpp"
 #include "known/linear.hpp"
+#include "known/mix.hpp"
 #include "known/norm.hpp"
 #include "known/prefill.hpp"
 #include "known/prune.hpp"
@@ -30,8 +31,8 @@ struct Kernel {
 };
 constexpr Kernel kernels[] = {{"decode", check_decode}, {"shared", check_shared}, {"append", check_append},
                               {"prefill", check_prefill}, {"prune", check_prune}, {"rotate", check_rotate},
-                              {"linear", check_linear}, {"stack", check_stack}, {"norm", check_norm}, {"rotary", check_rotary},
-                              {"gated", check_gated}};
+                              {"linear", check_linear}, {"stack", check_stack}, {"mix", check_mix}, {"norm", check_norm},
+                              {"rotary", check_rotary}, {"gated", check_gated}};
 
 // True if a case passes; its number says all about it.
 bool passes(const Kernel& kernel, uint64_t number) {

@@ -4,8 +4,10 @@
 #include "append/append.hpp"
 #include "attend/arguments.hpp"
 #include "attend/attend.hpp"
+#include "linear/chosen.hpp"
 #include "linear/contract.hpp"
 #include "linear/many_rows.hpp"
+#include "linear/mix.hpp"
 #include "linear/stack.hpp"
 #include "prefill/job.hpp"
 #include "runtime/dispatch.hpp"
@@ -20,9 +22,6 @@ namespace {
 // Bytes that a thread reads at a time.
 constexpr int64_t kReadBlock = 256 * 1024;
 constexpr int64_t kProductBlock = 1024 * 1024;
-
-// Bytes of a weight that are worth another thread.
-constexpr int64_t kFewestBytes = 64 * 1024;
 
 // Bytes of rows that a thread normalizes, or of tokens that it turns, at a time.
 constexpr int64_t kRowBytes = 32 * 1024;
@@ -47,26 +46,6 @@ int32_t with_memory(Work work) {
 int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
   const int64_t floats = winnow::prune_floats(args.dim);
   return with_memory([&] { winnow::run_on_rows(args, winnow::kPrunedAtOnce, floats, function); });
-}
-
-// Null where there is none.
-winnow::LinearFunction linear_of(const winnow_linear_layer& layer) {
-  const winnow::Kernels& kernels = winnow::active_kernels();
-  if (layer.bits == 4) return kernels.linear_int4[layer.dtype].function;
-  return (layer.bits == 8 ? kernels.linear_int8 : kernels.linear)[layer.dtype];
-}
-
-// The kernel for so many rows, if there are many and there is one for them.
-const winnow::ManyRowsKernel* kernel_of_many(const winnow_linear_layer& layer, int64_t rows) {
-  const winnow::ManyRowsKernel& kernel = winnow::active_kernels().linear_many[layer.dtype];
-  const bool serves = rows >= winnow::kFewestManyRows && kernel.multiply && layer.inputs % kernel.inputs == 0;
-  return serves ? &kernel : nullptr;
-}
-
-// Threads that reading so many outputs of a layer's weight is worth.
-int threads_for(const winnow_linear_layer& layer, int64_t outputs, int32_t threads) {
-  const int64_t bits = layer.bits == 16 ? 8 * winnow::kElementBytes[layer.dtype] : layer.bits;
-  return static_cast<int>(winnow::least(threads, winnow::divide_up(layer.inputs * outputs * bits, 8 * kFewestBytes)));
 }
 
 #define WINNOW_NAMED(value) {#value, value}
@@ -109,6 +88,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_prefill_args)),
     WINNOW_NAMED(sizeof(winnow_linear_layer)),
     WINNOW_NAMED(sizeof(winnow_linear_stack)),
+    WINNOW_NAMED(sizeof(winnow_mixture)),
     WINNOW_NAMED(sizeof(winnow_gated_layers)),
     WINNOW_NAMED(sizeof(winnow_norm)),
     WINNOW_NAMED(sizeof(winnow_rotary_rows)),
@@ -177,13 +157,13 @@ int32_t winnow_prefill_lays(int32_t dtype, int64_t queries) {
 
 int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void* inputs, void* outputs,
                       int32_t threads) {
-  const auto linear = linear_of(*layer);
+  const auto linear = winnow::linear_of(*layer);
   if (!linear) return WINNOW_UNKNOWN_ISA;
   const winnow::LinearRows all{rows, inputs, outputs};
-  if (const auto* many = kernel_of_many(*layer, rows)) {
+  if (const auto* many = winnow::kernel_of_many(*layer, rows)) {
     return with_memory([&] { winnow::multiply_many_rows(*layer, *many, all, threads); });
   }
-  winnow::run_pieces(threads_for(*layer, layer->outputs, threads), layer->outputs, winnow::kOutputsAtOnce,
+  winnow::run_pieces(winnow::threads_for(*layer, layer->outputs, threads), layer->outputs, winnow::kOutputsAtOnce,
                      [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
   return WINNOW_OK;
 }
@@ -192,7 +172,7 @@ int32_t winnow_linear_of_stack(const winnow_linear_stack* stack, int64_t rows, c
                                void* outputs, int32_t threads) {
   thread_local winnow::Workspace workspace;
   const winnow_linear_layer& alike = stack->first;
-  const auto linear = linear_of(alike);
+  const auto linear = winnow::linear_of(alike);
   if (!linear) return WINNOW_UNKNOWN_ISA;
   if (!winnow::has_layers(*stack, layers, rows)) return WINNOW_BAD_LAYER;
   return with_memory([&] {
@@ -202,19 +182,26 @@ int32_t winnow_linear_of_stack(const winnow_linear_stack* stack, int64_t rows, c
     const auto rows_of = [&](const winnow::Run& run) { return winnow::part_of(alike, all, run.first, run.count); };
     // No block of outputs is of two runs.
     const int64_t padded = winnow::round_up(alike.outputs, winnow::kOutputsAtOnce);
-    const int team = threads_for(alike, number * alike.outputs, threads);
+    const int team = winnow::threads_for(alike, number * alike.outputs, threads);
     winnow::run_pieces(team, number * padded, winnow::kOutputsAtOnce, [&](int, int64_t first, int64_t last) {
       const int64_t before = first / padded * padded;
       const winnow::Run& run = runs[first / padded];
-      if (kernel_of_many(alike, run.count)) return;
+      if (winnow::kernel_of_many(alike, run.count)) return;
       linear(winnow::layer_of(*stack, run.layer), rows_of(run), first - before,
              winnow::least(last - before, alike.outputs));
     });
     for (int64_t i = 0; i < number; ++i) {
-      const auto* many = kernel_of_many(alike, runs[i].count);
+      const auto* many = winnow::kernel_of_many(alike, runs[i].count);
       if (many) winnow::multiply_many_rows(winnow::layer_of(*stack, runs[i].layer), *many, rows_of(runs[i]), threads);
     }
   });
+}
+
+int32_t winnow_mix(const winnow_mixture* mixture, int64_t tokens, const int64_t* experts, const float* weights,
+                   const void* inputs, void* outputs, int32_t threads) {
+  if (!winnow::linear_of(mixture->enter.first) || !winnow::linear_of(mixture->leave.first)) return WINNOW_UNKNOWN_ISA;
+  if (!winnow::has_layers(mixture->enter, experts, tokens * mixture->chosen)) return WINNOW_BAD_LAYER;
+  return with_memory([&] { winnow::mix(*mixture, tokens, experts, weights, inputs, outputs, threads); });
 }
 
 int32_t winnow_multiplies_many(int32_t dtype) { return winnow::active_kernels().linear_many[dtype].multiply != nullptr; }
@@ -224,20 +211,20 @@ int64_t winnow_nibble_outputs(int32_t dtype) { return winnow::active_kernels().l
 int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
   thread_local winnow::Workspace workspace;
   const winnow_linear_layer &of_gate = layers->gate, &of_up = layers->up;
-  const auto gate_linear = linear_of(of_gate), up_linear = linear_of(of_up);
+  const auto gate_linear = winnow::linear_of(of_gate), up_linear = winnow::linear_of(of_up);
   if (!gate_linear || !up_linear) return WINNOW_UNKNOWN_ISA;
   const auto gate = winnow::active_kernels().gate[of_up.dtype];
   return with_memory([&] {
     void* gates = workspace.reserve(rows * of_gate.outputs * winnow::kElementBytes[of_gate.dtype]);
     const winnow::LinearRows all{rows, inputs, outputs}, all_gates{rows, inputs, gates};
-    if (const auto* many = kernel_of_many(of_up, rows)) {
+    if (const auto* many = winnow::kernel_of_many(of_up, rows)) {
       winnow::multiply_many_rows(of_gate, *many, all_gates, threads);
       winnow::multiply_many_rows(of_up, *many, all, threads);
       winnow::run_blocks(threads, of_up.outputs, kGatedAtOnce,
                          [&](int, int64_t first, int64_t last) { gate(gates, all, of_up.outputs, first, last); });
       return;
     }
-    winnow::run_pieces(threads_for(of_up, of_up.outputs, threads), of_up.outputs, winnow::kOutputsAtOnce,
+    winnow::run_pieces(winnow::threads_for(of_up, of_up.outputs, threads), of_up.outputs, winnow::kOutputsAtOnce,
                        [&](int, int64_t first, int64_t last) {
                          gate_linear(of_gate, all_gates, first, last);
                          up_linear(of_up, all, first, last);
@@ -249,7 +236,7 @@ int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void
 int32_t winnow_write_out(const winnow_linear_layer* layer, int64_t first, int64_t last, void* to, int32_t threads) {
   const auto write_out = winnow::active_kernels().write_out_int4;
   if (!write_out || layer->bits != 4 || layer->dtype != WINNOW_BF16) return WINNOW_UNKNOWN_ISA;
-  winnow::run_blocks(threads_for(*layer, last - first, threads), layer->inputs / WINNOW_SCALE_GROUP, 1,
+  winnow::run_blocks(winnow::threads_for(*layer, last - first, threads), layer->inputs / WINNOW_SCALE_GROUP, 1,
                      [&](int, int64_t from, int64_t to_group) { write_out(*layer, {first, last, to}, from, to_group); });
   return WINNOW_OK;
 }

@@ -216,6 +216,13 @@ struct winnow_linear_stack {
   int64_t weight_bytes, scales_bytes, bias_bytes;  /* from those of a layer to those of the next */
 };
 
+/* Experts of one dtype, as many in both stacks, of which every token has `chosen`. A layer of `enter` has twice as many outputs
+ * as one of `leave` has inputs: those of a gate, and those that it gates. */
+struct winnow_mixture {
+  struct winnow_linear_stack enter, leave;
+  int64_t chosen;
+};
+
 /* Two linear layers of as many inputs and outputs, and one dtype. */
 struct winnow_gated_layers {
   struct winnow_linear_layer gate, up;
@@ -302,6 +309,13 @@ WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int
  * for the same layer read its weight once. WINNOW_BAD_LAYER, with nothing written, for a number that no layer has. */
 WINNOW_EXPORT int32_t winnow_linear_of_stack(const struct winnow_linear_stack *stack, int64_t rows, const int64_t *layers,
                                              const void *inputs, void *outputs, int32_t threads);
+
+/* Inputs [tokens, width] -> outputs [tokens, width]: the sum of what the experts [tokens, chosen] of a token give, each times
+ * its weight [tokens, chosen]: leave(silu(gate) * up), where gate and up are halves of what enters. These, silu and what an
+ * expert gives are rounded to the dtype, and the sum is once. It is made for few tokens. Returns as winnow_linear_of_stack, or
+ * WINNOW_NO_MEMORY. */
+WINNOW_EXPORT int32_t winnow_mix(const struct winnow_mixture *mixture, int64_t tokens, const int64_t *experts,
+                                 const float *weights, const void *inputs, void *outputs, int32_t threads);
 
 /* 1 where winnow_linear is made for many rows of a dtype, too. */
 WINNOW_EXPORT int32_t winnow_multiplies_many(int32_t dtype);

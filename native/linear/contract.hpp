@@ -27,6 +27,17 @@ struct NibblesFunction {
 // Multiplies the outputs first to last - 1 of all rows, which are `stride` apart, by silu of those of a gate.
 using GateFunction = void (*)(const void* gates, const LinearRows&, int64_t stride, int64_t first, int64_t last);
 
+// Rows of `width` numbers, and a weight for each that counts, by their places.
+struct WeighedRows {
+  const void* data;
+  int64_t width, count;
+  const int64_t* places;
+  const float* weights;
+};
+
+// Writes the numbers first to last - 1 of their sum.
+using WeighFunction = void (*)(const WeighedRows&, void* to, int64_t first, int64_t last);
+
 // Outputs of a weight that are written out, first to last - 1, to [inputs, last - first].
 struct WrittenOut {
   int64_t first, last;

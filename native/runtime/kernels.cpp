@@ -5,6 +5,7 @@
 #include "dense/chunk.hpp"
 #include "linear/gate.hpp"
 #include "linear/linear.hpp"
+#include "linear/weigh.hpp"
 #include "norm/norm.hpp"
 #include "prefill/prefill.hpp"
 #include "prune/prune.hpp"
@@ -30,6 +31,7 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
                                      kWriteOutInt4,
                                      {gate<float>, gate<Bf16>, gate<Fp16>},
+                                     {weigh<float>, weigh<Bf16>, weigh<Fp16>},
                                      {normalize<float>, normalize<Bf16>, normalize<Fp16>},
                                      {rotary<float>, rotary<Bf16>, rotary<Fp16>}};
 

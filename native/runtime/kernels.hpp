@@ -31,6 +31,7 @@ struct Kernels {
   ManyRowsKernel linear_many[kDtypes];   // null: there is none
   WriteOutFunction write_out_int4;       // null: there is none
   GateFunction gate[kDtypes];
+  WeighFunction weigh[kDtypes];
   NormFunction normalize[kDtypes];
   RotaryFunction rotary[kDtypes];
 };

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
-from support.linear_layers import layer
+from support.linear_layers import behind_each_other, layer
 from winnow.cache.host_graph import HostGraph
 from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, Weight, outputs_together
@@ -19,11 +19,6 @@ from winnow.kernels.stack import StackPlan, layers_fit
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
 NUMBER = 4
-
-
-def behind_each_other(layers: list[Weight]) -> Weight:
-    """The weights of layers as one tensor each."""
-    return Weight(*(None if each[0] is None else torch.stack(each) for each in zip(*layers, strict=True)))
 
 
 def random_layers(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> list[Weight]:

@@ -15,7 +15,10 @@ from winnow.kernels import native
 ROOT = Path(__file__).parents[2]
 COMPILER = os.environ.get("CXX", "c++")
 CASES = 20
-KERNELS = ["decode", "shared", "append", "prefill", "prune", "rotate", "linear", "stack", "norm", "rotary", "gated"]
+KERNELS = [
+    *("decode", "shared", "append", "prefill", "prune", "rotate"),
+    *("linear", "stack", "mix", "norm", "rotary", "gated"),
+]
 
 pytestmark = [needs_native, pytest.mark.skipif(not shutil.which(COMPILER), reason="no C++ compiler")]
 

@@ -17,3 +17,13 @@ def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) 
         return Weight(numbers, added, torch.rand(outputs).to(dtype))
     numbers = torch.randint(0, 256, (outputs, inputs // 2), dtype=torch.uint8)
     return Weight(numbers, added, torch.rand(inputs // 32, outputs, 2).to(dtype))
+
+
+def behind_each_other(layers: list[Weight]) -> Weight:
+    """The weights of layers as one tensor each."""
+    return Weight(*(None if each[0] is None else torch.stack(each) for each in zip(*layers, strict=True)))
+
+
+def random_stack(layers: int, outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> Weight:
+    """Random weights of as many layers."""
+    return behind_each_other([layer(outputs, inputs, bits, dtype, bias) for _ in range(layers)])

@@ -184,6 +184,12 @@ class LinearStack(ctypes.Structure):
     )
 
 
+class MixtureArgs(ctypes.Structure):
+    """Mirror of winnow_mixture."""
+
+    _fields_ = (("enter", LinearStack), ("leave", LinearStack), ("chosen", ctypes.c_int64))
+
+
 class GatedLayers(ctypes.Structure):
     """Mirror of winnow_gated_layers."""
 
@@ -242,6 +248,7 @@ def shared_constants() -> dict[str, int]:
         "prefill_args": PrefillArgs,
         "linear_layer": LinearLayer,
         "linear_stack": LinearStack,
+        "mixture": MixtureArgs,
         "gated_layers": GatedLayers,
         "norm": NormArgs,
         "rotary_rows": RotaryRows,

@@ -28,9 +28,10 @@ class StackPlan(RowFunction):
         first = LinearPlan(_layer(weights, 0))
         self.layers, self.bits = len(weights.numbers), first.bits
         apart = (_bytes_apart(each) for each in (weights.numbers, weights.scales, weights.bias))
+        self.stack = LinearStack(first.layer, self.layers, *apart)
         super().__init__(
             native.loaded_library().winnow_linear_of_stack,
-            LinearStack(first.layer, self.layers, *apart),
+            self.stack,
             [each for each in weights if each is not None],
             first.dtype,
             first.inputs,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeGuard
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from winnow.kernels.mixture import MixturePlan, fit_together
 from winnow.kernels.recording import this_thread
 from winnow.kernels.stack import StackPlan
+from winnow.models.compiled import FEW
+from winnow.models.recorded import is_followed
+from winnow.models.replacing import is_watched
 
 
 class Layers(Protocol):
@@ -56,12 +61,57 @@ def mix(
 
     experts: the module, for what is between its layers, and after them.
     """
+    plan = _plan(experts, enter, leave, hidden_states, top_k_index.shape[1])
+    if plan is not None and not is_followed(top_k_weights):
+        return plan.run(hidden_states, top_k_index.long(), top_k_weights.float())
     work = partial(_mixed, experts, enter, leave, hidden_states, top_k_index, top_k_weights)
     recording = this_thread.recording
     if recording is None or all(each.plan(hidden_states, len(hidden_states)) is not None for each in (enter, leave)):
         return work()
     # The host counts the tokens of experts, which are others for every step.
     return recording.anew(work)
+
+
+class _Known(NamedTuple):
+    """The plan of a module of experts."""
+
+    made_of: tuple[Any, ...]
+    """Its activation and layers, and how many experts a token has: the plan is for these."""
+    plan: MixturePlan | None
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+"""Apart from the modules, so that copies and files of these hold no addresses."""
+
+
+def _plan(experts: Any, enter: Layers, leave: Layers, hidden_states: Tensor, chosen: int) -> MixturePlan | None:
+    """That of few tokens; None for many, and where an expert does anything but to gate by silu."""
+    most = len(hidden_states)
+    if not 0 < most <= FEW:
+        return None
+    first, last = enter.plan(hidden_states, most), leave.plan(hidden_states, most)
+    if first is None or last is None:
+        return None
+    activation = getattr(experts, "act_fn", None)
+    made_of = (activation, first, last, chosen)
+    known = _KNOWN.get(experts)
+    if known is None or known.made_of != made_of:
+        fits = fit_together(first, last) and _gates_by_silu(experts, last)
+        known = _KNOWN[experts] = _Known(made_of, MixturePlan(first, last, chosen) if fits else None)
+    return None if isinstance(activation, nn.Module) and is_watched(activation) else known.plan
+
+
+@torch.no_grad()
+def _gates_by_silu(experts: Any, leave: StackPlan) -> bool:
+    """True if random numbers are gated as silu(first half) · second half, and nothing else is done with them."""
+    if not experts.has_gate or getattr(experts, "has_post_expert_norm", False):
+        return False
+    draw = torch.Generator().manual_seed(0)
+    # Small and large ones, as some models have a limit for both.
+    numbers = torch.randn(4, 2 * leave.inputs, generator=draw, dtype=torch.float32, device="cpu")
+    numbers *= 10 ** torch.arange(4, dtype=torch.float32, device="cpu")[:, None]
+    gate, up = numbers.chunk(2, dim=1)
+    return torch.allclose(experts._apply_gate(numbers), nn.functional.silu(gate) * up)
 
 
 def _mixed(

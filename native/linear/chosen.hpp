@@ -1,0 +1,38 @@
+// Kernels of the instruction set in use for a linear layer.
+#pragma once
+
+#include <cstdint>
+
+#include "linear/contract.hpp"
+#include "linear/many_rows.hpp"
+#include "runtime/dispatch.hpp"
+#include "runtime/kernels.hpp"
+#include "sizes.hpp"
+#include "winnow_native.h"
+
+namespace winnow {
+
+// Bytes of a weight that are worth another thread.
+constexpr int64_t kFewestBytes = 64 * 1024;
+
+// Null where there is none.
+inline LinearFunction linear_of(const winnow_linear_layer& layer) {
+  const Kernels& kernels = active_kernels();
+  if (layer.bits == 4) return kernels.linear_int4[layer.dtype].function;
+  return (layer.bits == 8 ? kernels.linear_int8 : kernels.linear)[layer.dtype];
+}
+
+// The kernel for so many rows, if there are many and there is one for them.
+inline const ManyRowsKernel* kernel_of_many(const winnow_linear_layer& layer, int64_t rows) {
+  const ManyRowsKernel& kernel = active_kernels().linear_many[layer.dtype];
+  const bool serves = rows >= kFewestManyRows && kernel.multiply && layer.inputs % kernel.inputs == 0;
+  return serves ? &kernel : nullptr;
+}
+
+// Threads that reading so many outputs of a layer's weight is worth.
+inline int threads_for(const winnow_linear_layer& layer, int64_t outputs, int32_t threads) {
+  const int64_t bits = layer.bits == 16 ? 8 * kElementBytes[layer.dtype] : layer.bits;
+  return static_cast<int>(least(threads, divide_up(layer.inputs * outputs * bits, 8 * kFewestBytes)));
+}
+
+}  // namespace winnow

@@ -1,0 +1,134 @@
+#include "linear/mix.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "linear/chosen.hpp"
+#include "linear/stack.hpp"
+#include "runtime/pool.hpp"
+#include "runtime/workspace.hpp"
+
+namespace winnow {
+namespace {
+
+// Outputs of a token that a thread weighs at a time.
+constexpr int64_t kWeighedAtOnce = 512;
+
+// A token for each of its experts, those of an expert beside each other, and what the layers make of them.
+class Mixing {
+ public:
+  Mixing(const winnow_mixture& mixture, int64_t tokens, const int64_t* experts, int32_t threads)
+      : enter_(mixture.enter),
+        leave_(mixture.leave),
+        bytes_(kElementBytes[enter_.first.dtype]),
+        chosen_(mixture.chosen),
+        tokens_(tokens),
+        rows_(tokens * mixture.chosen),
+        threads_(threads) {
+    thread_local Workspace numbers, memory;
+    auto* next = reinterpret_cast<int64_t*>(numbers.reserve(rows_ * static_cast<int64_t>(3 * sizeof(int64_t) + sizeof(Run))));
+    order_ = next, places_ = next + rows_, layers_ = next + 2 * rows_;
+    runs_ = reinterpret_cast<Run*>(next + 3 * rows_);
+    sort(experts);
+    const int64_t width = enter_.first.inputs, inner = leave_.first.inputs;
+    gathered_ = memory.reserve(rows_ * (2 * width + 3 * inner) * bytes_);
+    entered_ = gathered_ + rows_ * width * bytes_;
+    inner_ = entered_ + 2 * rows_ * inner * bytes_;
+    left_ = inner_ + rows_ * inner * bytes_;
+  }
+
+  void run(const float* weights, const void* inputs, void* outputs) const {
+    gather(static_cast<const char*>(inputs));
+    enter();
+    leave();
+    weigh(weights, static_cast<char*>(outputs));
+  }
+
+ private:
+  // Rows by their experts, and in the order in which they were given.
+  void sort(const int64_t* experts) {
+    std::iota(order_, order_ + rows_, 0);
+    std::stable_sort(order_, order_ + rows_, [&](int64_t a, int64_t b) { return experts[a] < experts[b]; });
+    for (int64_t row = 0; row < rows_; ++row) {
+      places_[order_[row]] = row;
+      layers_[row] = experts[order_[row]];
+    }
+    count_ = find_runs(layers_, rows_, runs_);
+  }
+
+  void gather(const char* inputs) const {
+    const int64_t row_bytes = enter_.first.inputs * bytes_;
+    for (int64_t row = 0; row < rows_; ++row) {
+      std::memcpy(gathered_ + row * row_bytes, inputs + order_[row] / chosen_ * row_bytes, static_cast<size_t>(row_bytes));
+    }
+  }
+
+  // The outputs of a layer that enters are those of the gate, and as many that it gates.
+  void enter() const {
+    const winnow_linear_layer& alike = enter_.first;
+    const int64_t inner = leave_.first.inputs;
+    const auto linear = linear_of(alike);
+    const auto gate = active_kernels().gate[alike.dtype];
+    run_outputs(alike, inner, 2, [&](const Run& run, int64_t first, int64_t last) {
+      const LinearRows rows = part_of(alike, {rows_, gathered_, entered_}, run.first, run.count);
+      const winnow_linear_layer layer = layer_of(enter_, run.layer);
+      linear(layer, rows, first, last);
+      linear(layer, rows, inner + first, inner + last);
+      char* gated = static_cast<char*>(rows.outputs) + inner * bytes_;
+      gate(rows.outputs, {run.count, nullptr, gated}, 2 * inner, first, last);
+      for (int64_t row = 0; row < run.count; ++row) {
+        std::memcpy(inner_ + ((run.first + row) * inner + first) * bytes_, gated + (row * 2 * inner + first) * bytes_,
+                    static_cast<size_t>((last - first) * bytes_));
+      }
+    });
+  }
+
+  void leave() const {
+    const winnow_linear_layer& alike = leave_.first;
+    const auto linear = linear_of(alike);
+    run_outputs(alike, alike.outputs, 1, [&](const Run& run, int64_t first, int64_t last) {
+      linear(layer_of(leave_, run.layer), part_of(alike, {rows_, inner_, left_}, run.first, run.count), first, last);
+    });
+  }
+
+  void weigh(const float* weights, char* outputs) const {
+    const winnow_linear_layer& alike = leave_.first;
+    const auto weigh = active_kernels().weigh[alike.dtype];
+    const int64_t width = alike.outputs, blocks = divide_up(width, kWeighedAtOnce);
+    run_blocks(tokens_ > 1 ? threads_ : 1, tokens_ * blocks, blocks, [&](int, int64_t first, int64_t last) {
+      for (int64_t block = first; block < last; ++block) {
+        const int64_t token = block / blocks, from = block % blocks * kWeighedAtOnce;
+        const WeighedRows rows{left_, width, chosen_, places_ + token * chosen_, weights + token * chosen_};
+        weigh(rows, outputs + token * width * bytes_, from, least(from + kWeighedAtOnce, width));
+      }
+    });
+  }
+
+  // Runs body(run, first, last) for all of so many outputs of every run, of which each reads that of `times` of the weight.
+  template <class Body>
+  void run_outputs(const winnow_linear_layer& layer, int64_t outputs, int64_t times, const Body& body) const {
+    const int64_t padded = round_up(outputs, kOutputsAtOnce);
+    run_pieces(threads_for(layer, count_ * outputs * times, threads_), count_ * padded, kOutputsAtOnce,
+               [&](int, int64_t first, int64_t last) {
+                 const int64_t before = first / padded * padded;
+                 body(runs_[first / padded], first - before, least(last - before, outputs));
+               });
+  }
+
+  const winnow_linear_stack &enter_, &leave_;
+  const int64_t bytes_, chosen_, tokens_, rows_;
+  const int32_t threads_;
+  int64_t *order_, *places_, *layers_, count_;
+  Run* runs_;
+  char *gathered_, *entered_, *inner_, *left_;
+};
+
+}  // namespace
+
+void mix(const winnow_mixture& mixture, int64_t tokens, const int64_t* experts, const float* weights, const void* inputs,
+         void* outputs, int32_t threads) {
+  Mixing(mixture, tokens, experts, threads).run(weights, inputs, outputs);
+}
+
+}  // namespace winnow

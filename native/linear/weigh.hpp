@@ -1,0 +1,26 @@
+// Rows of a token's experts -> their weighted sum.
+#pragma once
+
+#include <cstdint>
+
+#include "linear/contract.hpp"
+#include "simd/vec.hpp"
+
+namespace winnow {
+namespace {
+
+template <class T>
+void weigh(const WeighedRows& rows, void* to, int64_t first, int64_t last) {
+  const T* from = static_cast<const T*>(rows.data);
+  for (int64_t o = first; o < last; o += Vec::width) {
+    const int64_t rest = last - o;
+    Vec sum = broadcast(0.0f);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      sum = fma(load_up_to(from + rows.places[i] * rows.width + o, rest), broadcast(rows.weights[i]), sum);
+    }
+    store_up_to(static_cast<T*>(to) + o, sum, rest);
+  }
+}
+
+}  // namespace
+}  // namespace winnow

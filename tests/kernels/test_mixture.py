@@ -1,0 +1,141 @@
+"""Experts of a mixture by the compiled kernels in one call, in every instruction set, against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import silu
+
+from support.dense_attention import DTYPES
+from support.instruction_sets import needs_native
+from support.linear_layers import random_stack
+from winnow.kernels import native
+from winnow.kernels.linear import outputs_together
+from winnow.kernels.mixture import MixturePlan
+from winnow.kernels.stack import StackPlan
+
+pytestmark = needs_native
+SHARED = [HealthCheck.function_scoped_fixture]
+EXPERTS = 5
+
+
+def mixture(width: int, inner: int, bits: int, dtype: torch.dtype, bias: bool, chosen: int) -> MixturePlan:
+    """Random experts, whose numbers fp16 holds."""
+
+    def layers(outputs: int, inputs: int) -> StackPlan:
+        weights = random_stack(EXPERTS, outputs, inputs, bits, dtype, bias)
+        return StackPlan(weights._replace(scales=None if weights.scales is None else weights.scales / 64))
+
+    return MixturePlan(layers(2 * inner, width), layers(width, inner), chosen)
+
+
+def by_layers(plan: MixturePlan, inputs: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+    """Each token by each of its experts: layers as they give it, and what is between in float64, then rounded."""
+    outputs = torch.zeros(len(inputs), plan.outputs, dtype=torch.float64)
+    for token, (row, chosen) in enumerate(zip(inputs, experts, strict=True)):
+        for expert, weight in zip(chosen, weights[token], strict=True):
+            gate, up = plan.enter.run(row[None], expert[None]).double().chunk(2, dim=1)
+            gated = (silu(gate).to(inputs.dtype).double() * up).to(inputs.dtype)
+            outputs[token] += weight.double() * plan.leave.run(gated, expert[None])[0].double()
+    return outputs
+
+
+def given_tokens(tokens: int, width: int, chosen: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens with experts that differ, and their weights."""
+    scores = torch.rand(tokens, EXPERTS)
+    return torch.randn(tokens, width).to(dtype) / width**0.5, scores.topk(chosen).indices, torch.rand(tokens, chosen)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(
+    st.integers(0, 6) | st.just(40),
+    st.integers(1, 3),
+    st.integers(1, 150),
+    st.integers(1, EXPERTS),
+    st.sampled_from([16, 8, 4]),
+    st.sampled_from(DTYPES),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_tokens_are_sums_of_what_their_experts_give(
+    isas: list[str],
+    tokens: int,
+    groups: int,
+    inner: int,
+    chosen: int,
+    bits: int,
+    dtype: torch.dtype,
+    bias: bool,
+    threads: int,
+) -> None:
+    torch.manual_seed(tokens + inner)
+    inner, width = (-(-inner // 64) * 64, 64 * groups) if bits == 4 else (inner, 32 * groups)
+    plan, what = mixture(width, inner, bits, dtype, bias, chosen), given_tokens(tokens, width, chosen, dtype)
+    used, room = torch.get_num_threads(), {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}[dtype]
+    for isa in isas:
+        native.select_isa(isa)
+        if bits == 4 and not outputs_together(dtype):
+            with pytest.raises(ValueError, match="4 and 4 bits"):
+                plan.run(*what)
+            continue
+        torch.set_num_threads(threads)
+        found = plan.run(*what)
+        torch.set_num_threads(used)
+        assert found.dtype == dtype
+        expected = by_layers(plan, *what)
+        atol = room * float(expected.abs().max()) if tokens else 0
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=atol, msg=isa)
+
+
+def test_a_token_is_the_same_beside_others_that_have_other_experts() -> None:
+    plan = mixture(64, 32, 16, torch.bfloat16, True, 1)
+    inputs, _, weights = given_tokens(EXPERTS, 64, 1, torch.bfloat16)
+    experts = torch.arange(EXPERTS).flip(0)[:, None]
+    together = plan.run(inputs, experts, weights)
+    for token in range(EXPERTS):
+        one = slice(token, token + 1)
+        assert torch.equal(plan.run(inputs[one], experts[one], weights[one]), together[one])
+
+
+@pytest.mark.parametrize("expert", [-1, EXPERTS])
+def test_experts_that_there_are_not_are_refused(expert: int) -> None:
+    plan = mixture(32, 8, 16, torch.float32, False, 2)
+    with pytest.raises(IndexError, match="there are 5"):
+        plan.run(torch.ones(1, 32), torch.tensor([[0, expert]]), torch.ones(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "experts", "weights"),
+    [
+        (torch.ones(2, 31), torch.zeros(2, 2, dtype=torch.int64), torch.ones(2, 2)),
+        (torch.ones(2, 32).half(), torch.zeros(2, 2, dtype=torch.int64), torch.ones(2, 2)),
+        (torch.ones(32), torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, 2)),
+        (torch.ones(2, 32), torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3)),
+        (torch.ones(2, 32), torch.zeros(2, 2, dtype=torch.int32), torch.ones(2, 2)),
+        (torch.ones(2, 32), torch.zeros(2, 2, dtype=torch.int64), torch.ones(2, 2).half()),
+        (torch.ones(2, 32, device="meta"), torch.zeros(2, 2, dtype=torch.int64), torch.ones(2, 2)),
+    ],
+    ids=["width", "dtype", "one dimension", "more experts", "experts of 32 bits", "weights of 16 bits", "device"],
+)
+def test_what_does_not_fit_is_refused(inputs: Tensor, experts: Tensor, weights: Tensor) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        mixture(32, 8, 16, torch.float32, False, 2).run(inputs, experts, weights)
+
+
+@pytest.mark.parametrize(
+    ("enter", "leave"),
+    [
+        ((EXPERTS, 16, 32, 16), (EXPERTS, 32, 9, 16)),
+        ((EXPERTS, 16, 32, 16), (EXPERTS, 33, 8, 16)),
+        ((EXPERTS, 16, 32, 16), (EXPERTS - 1, 32, 8, 16)),
+        ((EXPERTS, 64, 64, 4), (EXPERTS, 64, 32, 4)),
+    ],
+    ids=["inner", "width", "fewer experts", "halves that cut a block of 4 bits"],
+)
+def test_layers_that_do_not_fit_together_are_refused(enter: tuple[int, ...], leave: tuple[int, ...]) -> None:
+    plans = [StackPlan(random_stack(*sizes, torch.bfloat16, False)) for sizes in (enter, leave)]
+    with pytest.raises(ValueError, match="are not those that enter and leave experts"):
+        MixturePlan(*plans, 2)
