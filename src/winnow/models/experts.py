@@ -17,6 +17,7 @@ from winnow.kernels.stack import StackPlan, layers_fit
 from winnow.models.compiled import CompiledLinear, many_rows
 from winnow.models.mixture import keeps_experts_in_one, mix, parameters_of
 from winnow.models.recorded import is_followed
+from winnow.models.routers import route_directly
 
 IMPLEMENTATION = "winnow"
 """The name by which transformers knows `experts_forward`."""
@@ -25,12 +26,13 @@ _REPLACED = "grouped_mm"
 
 
 def read_experts_directly(model: PreTrainedModel) -> None:
-    """Has the experts of a model on a CPU be multiplied by Winnow's kernels for few tokens, in place.
+    """Has the experts of a model on a CPU, and what chooses them, be multiplied by Winnow's kernels, in place.
 
-    It is for experts that transformers keeps in one tensor, where nobody chose an implementation, on processors where
-    the kernels outrun torch's products (`read_weights_directly`). Weights that are stored transposed keep their shape,
+    It is for few tokens, on processors where the kernels outrun torch's products (`read_weights_directly`), and for
+    experts that transformers keeps in one tensor, where nobody chose an implementation. Weights that are stored transposed keep their shape,
     but move in memory, so that the weights of an output lie beside each other as the kernels read them.
     """
+    route_directly(model)
     if not outruns_torch() or getattr(model.config, "_experts_implementation", None) != _REPLACED:
         return
     found = [module for module in model.modules() if keeps_experts_in_one(module)]

@@ -30,7 +30,6 @@ from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import reading
 from winnow.models.rotary import embed_in_one_pass
 from winnow.models.rounding import Rounding
-from winnow.models.routers import route_directly
 from winnow.models.source import ModelSource, read_configuration
 from winnow.models.weights import bits_of, check_weights, quantize_weights, written_out
 
@@ -109,7 +108,6 @@ def use_own_layers(model: PreTrainedModel) -> None:
     """Puts Winnow's layers in place of a model's on the CPU where they are faster, and its rotary embedding."""
     read_weights_directly(model)
     read_experts_directly(model)
-    route_directly(model)
     normalize_in_one_pass(model)
     feed_in_pieces(model)
     gate_in_one_pass(model)
