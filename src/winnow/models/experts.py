@@ -29,8 +29,9 @@ def read_experts_directly(model: PreTrainedModel) -> None:
     """Has the experts of a model on a CPU, and what chooses them, be multiplied by Winnow's kernels, in place.
 
     It is for few tokens, on processors where the kernels outrun torch's products (`read_weights_directly`), and for
-    experts that transformers keeps in one tensor, where nobody chose an implementation. Weights that are stored transposed keep their shape,
-    but move in memory, so that the weights of an output lie beside each other as the kernels read them.
+    experts that transformers keeps in one tensor, where nobody chose an implementation. Weights that are stored
+    transposed keep their shape, but move in memory, so that the weights of an output lie beside each other as the
+    kernels read them.
     """
     route_directly(model)
     if not outruns_torch() or getattr(model.config, "_experts_implementation", None) != _REPLACED:
