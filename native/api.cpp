@@ -4,7 +4,7 @@
 #include "append/append.hpp"
 #include "attend/arguments.hpp"
 #include "attend/attend.hpp"
-#include "linear/chosen.hpp"
+#include "linear/active.hpp"
 #include "linear/contract.hpp"
 #include "linear/many_rows.hpp"
 #include "linear/mix.hpp"

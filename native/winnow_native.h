@@ -217,7 +217,8 @@ struct winnow_linear_stack {
 };
 
 /* Experts of one dtype, as many in both stacks, of which every token has `chosen`. A layer of `enter` has twice as many outputs
- * as one of `leave` has inputs: those of a gate, and those that it gates. */
+ * as one of `leave` has inputs: those of a gate, and those that it gates. Where `enter` has 4 bits, these are whole blocks of
+ * WINNOW_LINEAR_OUTPUTS. */
 struct winnow_mixture {
   struct winnow_linear_stack enter, leave;
   int64_t chosen;

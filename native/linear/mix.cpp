@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "linear/chosen.hpp"
+#include "linear/active.hpp"
 #include "linear/stack.hpp"
 #include "runtime/pool.hpp"
 #include "runtime/workspace.hpp"

@@ -1,5 +1,5 @@
-// A weight of 8 bits whose channels meet inputs in pairs of bf16, for AVX-512 BF16 and VBMI: the bytes of a number are looked
-// up, which takes less than half as long as converting it.
+// A weight of 8 bits whose channels meet inputs in pairs of bf16, for AVX-512 BF16 and VBMI: the bytes of numbers are looked up,
+// which takes fewer instructions than converting them.
 #pragma once
 
 #include <immintrin.h>
