@@ -74,7 +74,9 @@ def test_experts_without_a_gate_do_not(calls: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "activation", [nn.functional.gelu, nn.ReLU(), lambda x: nn.functional.silu(x.clamp(max=7))], ids=str
+    "activation",
+    [nn.functional.gelu, nn.ReLU(), lambda x: nn.functional.silu(x.clamp(max=7))],
+    ids=["gelu", "relu", "silu with a limit"],
 )
 def test_other_gates_are_the_models_own(activation: Any, calls: list[int]) -> None:
     experts: Any = made(GATED, SIZES, torch.float32)
