@@ -11,12 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import median
 
 import torch
 from torch import Tensor, nn
 
 from reporting import DTYPES, machine, markdown_table, of_this_processor, rounds_and_folder, write_results
+from winnow.kernels.linear import multiplies_many
 from winnow.kernels.native import read_sum
 from winnow.kernels.onednn import has_onednn, linear_by_onednn
 from winnow.models.compiled import CompiledLinear
@@ -94,9 +96,9 @@ def measure(dtype: torch.dtype, inputs: int, outputs: int, rounds: int) -> list[
 def seconds_of(products: list[Product], given: Tensor) -> list[float]:
     """CPU seconds of each."""
     taken = []
-    for product in products:
+    for multiplied in products:
         start = time.process_time()
-        product(given)
+        multiplied(given)
         taken.append(time.process_time() - start)
     return taken
 
@@ -116,6 +118,8 @@ def who_multiplies(dtype: torch.dtype) -> str:
     if KIND is not layers_of_this_processor():
         return "Models have torch's layers here."
     many = "oneDNN" if KIND is CompiledLinear and dtype == torch.float32 and has_onednn() else "torch"
+    if KIND is CompiledLinear and multiplies_many(dtype):
+        return "Models have Winnow's layers here. They multiply any number of rows in their own way."
     few = f"They multiply up to {KIND.few(dtype)} rows in their own way, more by {many}."
     return f"Models have Winnow's layers here. {few}"
 
@@ -126,7 +130,10 @@ def main() -> None:
     options = rounds_and_folder(__doc__, rounds=5)
     torch.set_num_threads(1)
     kinds = [dtype for dtype in DTYPES if KIND.few(dtype)]
-    records = [record for dtype in kinds for shape in SHAPES for record in measure(dtype, *shape, options.rounds)]
+    records = []
+    for dtype, shape in product(kinds, SHAPES):
+        records.extend(measure(dtype, *shape, options.rounds))
+        print(f"{DTYPES[dtype]}, {shape[0]} to {shape[1]}: done", flush=True)
     tables = []
     for dtype in kinds:
         rows = [row(record) for record in records if record.dtype == DTYPES[dtype]]
