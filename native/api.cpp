@@ -180,15 +180,10 @@ int32_t winnow_linear_of_stack(const winnow_linear_stack* stack, int64_t rows, c
     const int64_t number = winnow::find_runs(layers, rows, runs);
     const winnow::LinearRows all{rows, inputs, outputs};
     const auto rows_of = [&](const winnow::Run& run) { return winnow::part_of(alike, all, run.first, run.count); };
-    // No block of outputs is of two runs.
-    const int64_t padded = winnow::round_up(alike.outputs, winnow::kOutputsAtOnce);
     const int team = winnow::threads_for(alike, number * alike.outputs, threads);
-    winnow::run_pieces(team, number * padded, winnow::kOutputsAtOnce, [&](int, int64_t first, int64_t last) {
-      const int64_t before = first / padded * padded;
-      const winnow::Run& run = runs[first / padded];
+    winnow::run_outputs(team, runs, number, alike.outputs, [&](const winnow::Run& run, int64_t first, int64_t last) {
       if (winnow::kernel_of_many(alike, run.count)) return;
-      linear(winnow::layer_of(*stack, run.layer), rows_of(run), first - before,
-             winnow::least(last - before, alike.outputs));
+      linear(winnow::layer_of(*stack, run.layer), rows_of(run), first, last);
     });
     for (int64_t i = 0; i < number; ++i) {
       const auto* many = winnow::kernel_of_many(alike, runs[i].count);

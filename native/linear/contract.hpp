@@ -35,8 +35,8 @@ struct WeighedRows {
   const float* weights;
 };
 
-// Writes the numbers first to last - 1 of their sum.
-using WeighFunction = void (*)(const WeighedRows&, void* to, int64_t first, int64_t last);
+// Writes their sum.
+using WeighFunction = void (*)(const WeighedRows&, void* to);
 
 // Outputs of a weight that are written out, first to last - 1, to [inputs, last - first].
 struct WrittenOut {

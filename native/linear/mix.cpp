@@ -12,9 +12,6 @@
 namespace winnow {
 namespace {
 
-// Outputs of a token that a thread weighs at a time.
-constexpr int64_t kWeighedAtOnce = 512;
-
 // A token for each of its experts, those of an expert beside each other, and what the layers make of them.
 class Mixing {
  public:
@@ -70,7 +67,8 @@ class Mixing {
     const int64_t inner = leave_.first.inputs;
     const auto linear = linear_of(alike);
     const auto gate = active_kernels().gate[alike.dtype];
-    run_outputs(alike, inner, 2, [&](const Run& run, int64_t first, int64_t last) {
+    const int threads = threads_for(alike, count_ * alike.outputs, threads_);
+    run_outputs(threads, runs_, count_, inner, [&](const Run& run, int64_t first, int64_t last) {
       const LinearRows rows = part_of(alike, {rows_, gathered_, entered_}, run.first, run.count);
       const winnow_linear_layer layer = layer_of(enter_, run.layer);
       linear(layer, rows, first, last);
@@ -87,7 +85,8 @@ class Mixing {
   void leave() const {
     const winnow_linear_layer& alike = leave_.first;
     const auto linear = linear_of(alike);
-    run_outputs(alike, alike.outputs, 1, [&](const Run& run, int64_t first, int64_t last) {
+    const int threads = threads_for(alike, count_ * alike.outputs, threads_);
+    run_outputs(threads, runs_, count_, alike.outputs, [&](const Run& run, int64_t first, int64_t last) {
       linear(layer_of(leave_, run.layer), part_of(alike, {rows_, inner_, left_}, run.first, run.count), first, last);
     });
   }
@@ -95,25 +94,10 @@ class Mixing {
   void weigh(const float* weights, char* outputs) const {
     const winnow_linear_layer& alike = leave_.first;
     const auto weigh = active_kernels().weigh[alike.dtype];
-    const int64_t width = alike.outputs, blocks = divide_up(width, kWeighedAtOnce);
-    run_blocks(tokens_ > 1 ? threads_ : 1, tokens_ * blocks, blocks, [&](int, int64_t first, int64_t last) {
-      for (int64_t block = first; block < last; ++block) {
-        const int64_t token = block / blocks, from = block % blocks * kWeighedAtOnce;
-        const WeighedRows rows{left_, width, chosen_, places_ + token * chosen_, weights + token * chosen_};
-        weigh(rows, outputs + token * width * bytes_, from, least(from + kWeighedAtOnce, width));
-      }
+    run_blocks(threads_, tokens_, 1, [&](int, int64_t token, int64_t) {
+      const int64_t first = token * chosen_;
+      weigh({left_, alike.outputs, chosen_, places_ + first, weights + first}, outputs + token * alike.outputs * bytes_);
     });
-  }
-
-  // Runs body(run, first, last) for all of so many outputs of every run, of which each reads that of `times` of the weight.
-  template <class Body>
-  void run_outputs(const winnow_linear_layer& layer, int64_t outputs, int64_t times, const Body& body) const {
-    const int64_t padded = round_up(outputs, kOutputsAtOnce);
-    run_pieces(threads_for(layer, count_ * outputs * times, threads_), count_ * padded, kOutputsAtOnce,
-               [&](int, int64_t first, int64_t last) {
-                 const int64_t before = first / padded * padded;
-                 body(runs_[first / padded], first - before, least(last - before, outputs));
-               });
   }
 
   const winnow_linear_stack &enter_, &leave_;

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "linear/contract.hpp"
+#include "runtime/pool.hpp"
+#include "sizes.hpp"
 #include "winnow_native.h"
 
 namespace winnow {
@@ -25,6 +28,16 @@ inline int64_t find_runs(const int64_t* layers, int64_t rows, Run* to) {
     ++to[count - 1].count;
   }
   return count;
+}
+
+// Runs body(run, first, last) for all of so many outputs of every run, kOutputsAtOnce at a time; none are of two runs.
+template <class Body>
+void run_outputs(int threads, const Run* runs, int64_t number, int64_t outputs, const Body& body) {
+  const int64_t padded = round_up(outputs, kOutputsAtOnce);
+  run_pieces(threads, number * padded, kOutputsAtOnce, [&](int, int64_t first, int64_t last) {
+    const int64_t before = first / padded * padded;
+    body(runs[first / padded], first - before, least(last - before, outputs));
+  });
 }
 
 inline winnow_linear_layer layer_of(const winnow_linear_stack& stack, int64_t layer) {

@@ -10,10 +10,10 @@ namespace winnow {
 namespace {
 
 template <class T>
-void weigh(const WeighedRows& rows, void* to, int64_t first, int64_t last) {
+void weigh(const WeighedRows& rows, void* to) {
   const T* from = static_cast<const T*>(rows.data);
-  for (int64_t o = first; o < last; o += Vec::width) {
-    const int64_t rest = last - o;
+  for (int64_t o = 0; o < rows.width; o += Vec::width) {
+    const int64_t rest = rows.width - o;
     Vec sum = broadcast(0.0f);
     for (int64_t i = 0; i < rows.count; ++i) {
       sum = fma(load_up_to(from + rows.places[i] * rows.width + o, rest), broadcast(rows.weights[i]), sum);
