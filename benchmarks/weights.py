@@ -207,7 +207,9 @@ def main() -> None:
     head = ["weights", "parameters", "per token", "of the first", "prefill", "of the first", "-log p", "KL"]
     table = markdown_table(head, [row(variant, found[0]) for variant in found])
     print(table)
-    given = ["MODEL" if each == options.model else each for each in sys.argv[1:]]
+    # Where the page is written says nothing of what was measured.
+    elsewhere = {"--out", str(options.out), f"--out={options.out}"}
+    given = ["MODEL" if each == options.model else each for each in sys.argv[1:] if each not in elsewhere]
     command = f"python benchmarks/weights.py {shlex.join(given)}"
     about = (
         f"# Weights of fewer bits\n\n`{command}` on {model_name(source)}. {machine()} A "
