@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 19
+#define WINNOW_ABI 20
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -154,6 +154,7 @@ struct winnow_columns {
   int64_t row_stride, head_stride, token_stride;
   void *target;
   int64_t bytes;               /* of D numbers */
+  void *spare;                 /* [R, H, Q, D], for what the new ones take the place of; or null: that is lost */
 };
 
 /* Q new tokens of R rows and H heads, copied behind those that buffers of C tokens hold. */
@@ -162,6 +163,7 @@ struct winnow_append_args {
   struct winnow_columns first, second; /* second.target may be null: there is one buffer */
   int64_t *lengths;            /* [R] tokens that rows hold, which grow by Q; or null: all hold `column`, which stays */
   int64_t column;
+  int64_t *spared;             /* [1] set to `column` once the spares have what was there; or null */
 };
 
 /* One new token of every row: copied behind those of the tail, then attended from. What changes from step to step comes
@@ -170,9 +172,9 @@ struct winnow_step_args {
   const void *query;           /* [R, H*G, 1, D], as the strides of decode say, and of queries where there is a ring */
   const void *keys, *values;   /* [R, H, 1, D] and [R, H, 1, Dv], as the strides of tokens say */
   void *output;                /* [R, 1, H*G, Dv] contiguous */
-  int64_t column;              /* of the ring */
+  int64_t column;              /* of the ring of queries; of the tail where tokens have no lengths */
   int32_t threads;
-  struct winnow_append_args tokens;  /* into the tail of decode, with its lengths */
+  struct winnow_append_args tokens;  /* into the tail of decode, with its lengths; or, where the tail is a ring, without */
   struct winnow_append_args queries; /* the query into a ring without lengths; no target: there is none */
   struct winnow_decode_args decode;
 };

@@ -18,6 +18,7 @@ class KnownAppend {
     choose_lengths();
     choose(args_.first, before_[0]);
     if (from_.coin()) choose(args_.second, before_[1]);
+    if (from_.coin()) args_.spared = arrays_.zeros<int64_t>(1), *args_.spared = kNowhere;
   }
 
   // Runs the library. Throws Wrong where another byte was written, or one was not.
@@ -31,9 +32,12 @@ class KnownAppend {
     for (int64_t row = 0; args_.lengths && row < args_.rows; ++row) {
       expect(args_.lengths[row] == held_[row] + (room ? args_.tokens : 0), "tokens that a row holds");
     }
+    if (args_.spared) expect(*args_.spared == (room ? args_.column : kNowhere), "the column of what was spared");
   }
 
  private:
+  static constexpr int64_t kNowhere = -100;
+
   // Tokens that rows hold: mostly no more than leave room for the new ones.
   void choose_lengths() {
     const bool apart = from_.coin();
@@ -65,16 +69,22 @@ class KnownAppend {
     uint8_t* target = arrays_.noise(held);
     columns.target = target;
     before.assign(target, target + held);
+    if (from_.coin()) columns.spare = arrays_.noise(args_.rows * args_.heads * args_.tokens * columns.bytes);
+  }
+
+  // Where a token of a row and a head belongs in a buffer.
+  int64_t place(int64_t row, int64_t head, int64_t token) const {
+    return (row * args_.heads + head) * args_.capacity + held_[row] + token;
   }
 
   void compare(const winnow_columns& columns, std::vector<uint8_t> expected, bool room) const {
+    if (room && columns.spare) compare_spare(columns, expected);
     const auto* source = static_cast<const uint8_t*>(columns.source);
     for (int64_t row = 0; room && row < args_.rows; ++row) {
       for (int64_t head = 0; head < args_.heads; ++head) {
         for (int64_t token = 0; token < args_.tokens; ++token) {
-          const int64_t place = (row * args_.heads + head) * args_.capacity + held_[row] + token;
           for (int64_t byte = 0; byte < columns.bytes; ++byte) {
-            expected[static_cast<size_t>(place * columns.bytes + byte)] =
+            expected[static_cast<size_t>(place(row, head, token) * columns.bytes + byte)] =
                 source[row * columns.row_stride + head * columns.head_stride + token * columns.token_stride + byte];
           }
         }
@@ -82,6 +92,20 @@ class KnownAppend {
     }
     const auto* target = static_cast<const uint8_t*>(columns.target);
     for (size_t i = 0; i < expected.size(); ++i) expect(target[i] == expected[i], "a byte of a buffer");
+  }
+
+  // What was there before is in the spare, tokens of a head beside each other.
+  void compare_spare(const winnow_columns& columns, const std::vector<uint8_t>& before) const {
+    const auto* spare = static_cast<const uint8_t*>(columns.spare);
+    for (int64_t row = 0; row < args_.rows; ++row) {
+      for (int64_t head = 0; head < args_.heads; ++head) {
+        const int64_t bytes = args_.tokens * columns.bytes;
+        for (int64_t byte = 0; byte < bytes; ++byte) {
+          const auto from = static_cast<size_t>(place(row, head, 0) * columns.bytes + byte);
+          expect(*spare++ == before[from], "a byte of a spare");
+        }
+      }
+    }
   }
 
   Bytes& from_;

@@ -18,6 +18,11 @@ void copy(const winnow_append_args& args, const winnow_columns& columns, int64_t
   for (int64_t head = 0; head < args.heads; ++head) {
     const char* from = source + head * columns.head_stride;
     char* into = target + ((row * args.heads + head) * args.capacity + held(args, row)) * columns.bytes;
+    if (columns.spare) {
+      const int64_t bytes = args.tokens * columns.bytes;
+      auto* spare = static_cast<char*>(columns.spare) + (row * args.heads + head) * bytes;
+      std::memcpy(spare, into, static_cast<size_t>(bytes));
+    }
     for (int64_t token = 0; token < args.tokens; ++token) {
       std::memcpy(into + token * columns.bytes, from + token * columns.token_stride, columns.bytes);
     }
@@ -40,6 +45,7 @@ bool append(const winnow_append_args& args) {
     if (args.second.target) copy(args, args.second, row);
     if (args.lengths) args.lengths[row] += args.tokens;
   }
+  if (args.spared) *args.spared = args.column;
   return true;
 }
 

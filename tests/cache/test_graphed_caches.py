@@ -32,9 +32,10 @@ from support.graphed import (
 )
 from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
 from winnow.cache import while_graphed
-from winnow.cache.hybrid import CompactSlidingLayer
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.sliding_layer import CompactSlidingLayer
 from winnow.cache.tail import Tail
+from winnow.cache.window_ring import WindowRing
 from winnow.kernels import native
 from winnow.models.cache_argument import generation_name
 
@@ -423,7 +424,13 @@ def test_windows_that_miss_their_token_are_noticed() -> None:
     both = twins_here(build("gemma3_text")).pair()
     both.graphed()
     both.up_to_capture()
-    with mock.patch("winnow.cache.compressed.put_off"), pytest.raises(CacheError, match="goes another way"):
+    with mock.patch("winnow.cache.compressed.leave"), pytest.raises(CacheError, match="not finished"):
+        both.decoder.step(both.token)
+    both.up_to_capture()
+    with (
+        mock.patch.object(WindowRing, "attend", lambda self, query, *_: torch.zeros_like(query).transpose(1, 2)),
+        pytest.raises(CacheError, match="goes another way"),
+    ):
         both.decoder.step(both.token)
     same_windows(both)
     assert both.steps(3)[-1]

@@ -11,7 +11,7 @@ from transformers.cache_utils import LinearAttentionLayer
 from support.families import STARTING_ANEW, prompt
 from support.small_caches import N, cache, compress, made
 from winnow import CacheError, CompressedCache
-from winnow.cache.hybrid import CompactSlidingLayer
+from winnow.cache.sliding_layer import CompactSlidingLayer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -72,8 +72,8 @@ def winnow_attention(
         def over(keys: Tensor, values: Tensor) -> Tensor:
             return _ordinary(module, query, keys, values, attention_mask, spec, dropout, is_causal, kwargs)
 
-        found = over_window(key, value, over)
-        return over(key, value) if found is None else found, None
+        is_plain = attention_mask is None and not dropout and _REFUSED.isdisjoint(kwargs)
+        return over_window(query, key, value, spec, is_plain, over), None
     handle.values = None
     key, value = plain(key), plain(value)
     if attention_mask is not None:
@@ -120,7 +120,8 @@ def winnow_mask(
         if 1 < q_length != kv_length:
             # Without a mask, `_ordinary` takes fewer queries for the last ones; an empty static cache's are the first.
             kwargs["allow_is_causal_skip"] = False
-        return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
+        mask = sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
+        return None if q_length == 1 and _hides_nothing(mask) else mask
     # Here, as nothing was changed yet: sliding and linear layers would fail in the middle of the pass.
     kv_length.holder.check_rows(batch_size)
     pattern, config = None, kwargs.get("config")
@@ -143,6 +144,11 @@ def winnow_mask(
             "the mask of the whole prompt."
         )
     return _sliceable(valid, config, queries=False)
+
+
+def _hides_nothing(mask: Tensor | None) -> bool:
+    """True for a mask of full windows on the CPU, which kernels do without; others would have to wait for a device."""
+    return mask is not None and mask.device.type == "cpu" and mask.dtype == torch.bool and bool(mask.all())
 
 
 def register() -> None:

@@ -20,15 +20,7 @@ from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.guards import begun_anew, check_implementation, check_model, optional_count, text_config
-from winnow.cache.hybrid import (
-    CompactSlidingLayer,
-    check_crop,
-    detach_state,
-    heads_of,
-    is_attention_alone,
-    layers_of,
-    parts_of,
-)
+from winnow.cache.hybrid import check_crop, detach_state, heads_of, is_attention_alone, layers_of, parts_of
 from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.left_out import check_takes_up
@@ -36,12 +28,13 @@ from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.opaque import opaque
 from winnow.cache.progress import Part
-from winnow.cache.sliding_step import put_off
+from winnow.cache.sliding_layer import CompactSlidingLayer
+from winnow.cache.sliding_step import leave, notice
 from winnow.cache.stats import CacheStats, storage_bytes
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
-from winnow.kernels.recording import this_thread
+from winnow.kernels.recording import refuse_recording
 from winnow.models.kinds import starts_anew
 
 NOT_PICKLED = (
@@ -363,15 +356,20 @@ class CompressedCache(Cache):
         if layer.get_seq_length():
             check_no_gradients(key_states, value_states)
         progress.enter(part)
-        if type(layer) is CompactSlidingLayer and self._is_decoding():  # a linear state beside it cannot be put back
+        slides = type(layer) is CompactSlidingLayer  # a linear state beside it cannot be put back
+        if slides and self._is_decoding():
+            if layer.awaits(key_states):
+                progress.before[part] = layer.mark()
+                leave(layer, progress, key_states)
+                return key_states, value_states
+            refuse_recording("a sliding window that lies in its order")
+            layer.lay_in_order()
             progress.before[part] = mark = layer.mark()
-        if this_thread.recording is not None and type(layer) is CompactSlidingLayer:
-            put_off(layer, key_states)
-            progress.leave()
-            return key_states, value_states
         keys, values = super().update(key_states, value_states, layer_idx, *args, **kwargs)
         if mark is not None:
             progress.before[part] = layer.shorten(mark, key_states.shape[-2])
+        if slides and not (layer.is_noticed or layer.record_past):  # which would hold the keys that hold its note
+            notice(layer, keys)
         progress.leave()
         return keys, values
 
@@ -622,10 +620,12 @@ class CompressedCache(Cache):
         return self.is_attention_alone() and all(layer.is_joinable() for layer in self.compressed_layers())
 
     def _bytes_of_stock_layers(self) -> int:
-        stock = [layer for layer in self.layers if not isinstance(layer, CompressedLayer)]
         tensors: list[Tensor | None] = []
-        for layer in stock:
-            tensors += [getattr(layer, "keys", None), getattr(layer, "values", None)]
+        for layer in self.layers:
+            if isinstance(layer, CompactSlidingLayer):
+                tensors += layer.tensors()
+            elif not isinstance(layer, CompressedLayer):
+                tensors += [getattr(layer, "keys", None), getattr(layer, "values", None)]
         for layer in self.layers:
             for states in ("conv_states", "recurrent_states"):
                 tensors += list(getattr(layer, states, {}).values())

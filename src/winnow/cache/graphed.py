@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,13 +17,12 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.guards import check_implementation, is_count
 from winnow.cache.host_graph import HostGraph
-from winnow.cache.hybrid import CompactSlidingLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.placed_step import Places
 from winnow.cache.prefix import Prefix
-from winnow.cache.recent_queries import RecentQueries
+from winnow.cache.sliding_layer import CompactSlidingLayer
 from winnow.cache.sliding_step import Windows
-from winnow.cache.tail import Tail
+from winnow.cache.step_memory import StepMemory
 from winnow.cache.writable import writable
 from winnow.errors import CacheError, GraphError
 from winnow.kernels.interface import AttentionPlan, DecodePlan
@@ -36,32 +35,11 @@ ordinary_forward: WeakKeyDictionary[PreTrainedModel, Callable[..., Any]] = WeakK
 """The forward functions of models whose `forward` is another one for now, which may replay steps."""
 
 
-class _LayerMemory(NamedTuple):
-    """Memory of a layer that a graph reads and writes, by its owners."""
-
-    plan: AttentionPlan
-    tail: Tail
-    recent: RecentQueries | None
-    ring: Tensor | None
-
-    @classmethod
-    def of(cls, layer: CompressedLayer) -> _LayerMemory | None:
-        """The memory of a layer's next token; None where that goes the general way."""
-        plan, tail, recent = layer.ready_plan(), layer.tail, layer.recent
-        if plan is None or tail is None:
-            return None
-        return cls(plan, tail, recent, None if recent is None else recent.ring)
-
-    def same_as(self, other: _LayerMemory) -> bool:
-        """True if these are the very objects."""
-        return all(one is another for one, another in zip(self, other, strict=True))
-
-
 class _Graph(NamedTuple):
     """A captured step, and the memory that it keeps alive."""
 
     captured: Captured
-    layers: list[_LayerMemory]
+    memory: StepMemory
     places: Places | None
 
 
@@ -158,6 +136,8 @@ class GraphedDecoder:
         self._rehearsed = self._is_here  # where a step that is recorded is done like any other
         for layer in self._layers:
             layer.make_room(self._room)
+        for window in self._sliding:
+            window.make_room(self._room)
         with writable():
             self._held = _Held.by(self._layers[0])
             self._ahead = self._positions_ahead(positions)
@@ -190,7 +170,7 @@ class GraphedDecoder:
         if positions is not None:
             self._take("positions", positions, self._positions)
         now = self._memory()
-        if self._graph is not None and not _same(self._graph.layers, now):
+        if self._graph is not None and not self._graph.memory.same_as(now):
             self._graph = None  # before anything else takes memory
         if now is None:
             return self._ordinary()
@@ -224,6 +204,9 @@ class GraphedDecoder:
         for layer in self._layers:
             if layer.tail is not None and layer.tail.room() < 1:
                 layer.make_room(self._room)
+        for window in self._sliding:
+            if window.ring is not None and window.ring.room() < 1:
+                window.make_room(self._room)
         logits = self._pass()
         self._held = _Held.by(self._layers[0])
         return logits
@@ -250,7 +233,7 @@ class GraphedDecoder:
             self._place_rows()
             raise
 
-    def _graphed(self, memory: list[_LayerMemory]) -> _Graph:
+    def _graphed(self, memory: StepMemory) -> _Graph:
         if self._is_here:
             _check_unseen(self._model)
         try:
@@ -262,12 +245,12 @@ class GraphedDecoder:
                 raise KeyboardInterrupt from problem
             raise _uncapturable(problem) from problem
 
-    def _recorded(self, memory: list[_LayerMemory], capture: Capture) -> _Graph:
+    def _recorded(self, memory: StepMemory, capture: Capture) -> _Graph:
         """The next step, captured; the cache is as before."""
         places = self._places(memory)
         marks = []
         try:
-            for layer, each in zip(self._layers, memory, strict=True):
+            for layer, each in zip(self._layers, memory.layers, strict=True):
                 marks.append(layer.begin_capture(each.plan, places))
             captured = capture(lambda: self._placed_pass(places), self._device)
             for layer, mark in zip(self._layers, marks, strict=True):
@@ -282,11 +265,11 @@ class GraphedDecoder:
             raise
         return _Graph(captured, memory, places)
 
-    def _places(self, memory: list[_LayerMemory]) -> Places | None:
+    def _places(self, memory: StepMemory) -> Places | None:
         """Places of the next token that a device knows; None on a CPU, where kernels count tokens."""
         if self._is_here:
             return None
-        return Places([each.tail for each in memory], [each.recent for each in memory])
+        return Places([each.tail for each in memory.layers], [each.recent for each in memory.layers])
 
     def _placed_pass(self, places: Places | None) -> Tensor:
         if places is None:
@@ -325,15 +308,11 @@ class GraphedDecoder:
             )
         self._cache.get_seq_length()  # raises where the last pass was not finished
 
-    def _memory(self) -> list[_LayerMemory] | None:
+    def _memory(self) -> StepMemory | None:
         """Memory of all layers' next token; None where an ordinary step is due."""
-        found = []
-        for layer in self._layers:
-            memory = _LayerMemory.of(layer)
-            if memory is None:
-                return None
-            found.append(memory)
-        _check_plan(found[0].plan)
+        found = StepMemory.of(self._layers, self._sliding)
+        if found is not None:
+            _check_plan(found.layers[0].plan)
         return found
 
     def _follow(self) -> None:
@@ -438,10 +417,6 @@ def _check_plan(plan: AttentionPlan) -> None:
             "decode attention runs in torch here (float64, on a GPU heads of more than 256 channels, no Triton or "
             f"compiled library), so a step cannot be captured in a graph; {INSTEAD}."
         )
-
-
-def _same(some: Sequence[_LayerMemory], others: Sequence[_LayerMemory] | None) -> bool:
-    return others is not None and all(one.same_as(other) for one, other in zip(some, others, strict=True))
 
 
 def _uncapturable(problem: RuntimeError) -> GraphError:

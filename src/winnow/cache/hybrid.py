@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,74 +24,10 @@ from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_config import of_layer
 from winnow.cache.progress import Part
+from winnow.cache.sliding_layer import CompactSlidingLayer
 from winnow.errors import OWN_CACHE, CacheError, ModelError
 from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
-
-
-class SlidingMark(NamedTuple):
-    """A sliding layer before a forward pass, or what that pushed out of its window."""
-
-    seen: int
-    keys: Tensor
-    values: Tensor
-    rest: int | None = None
-    """Tokens of the window that the layer still holds; None: keys and values are the whole window."""
-
-
-class CompactSlidingLayer(DynamicSlidingWindowLayer):
-    """A sliding layer that owns its window; the stock one keeps a view, and so the whole prompt, alive."""
-
-    keys: Tensor
-    values: Tensor
-
-    def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """As the stock layer."""
-        returned: tuple[Tensor, Tensor] = super().update(*args, **kwargs)
-        self._own()
-        return returned
-
-    def check_crop(self, tokens: int) -> None:
-        """Raises CacheError where what `tokens` tokens pushed out of the window is gone."""
-        if self.cumulative_length >= self.sliding_window and not self.record_past:
-            raise CacheError(
-                f"cannot crop {tokens} tokens: sliding layers forget what new tokens push out of their windows. Before "
-                "you add tokens that may be removed, call cache.activate_past_recording() or fork the cache "
-                "(copy.deepcopy)."
-            )
-
-    def crop(self, tokens_to_remove: int) -> None:
-        """As the stock layer."""
-        super().crop(tokens_to_remove)
-        if self.is_initialized:
-            self._own()
-
-    def mark(self) -> SlidingMark | None:
-        """The layer before the next tokens come; None while it is empty."""
-        return SlidingMark(self.cumulative_length, self.keys, self.values) if self.is_initialized else None
-
-    def shorten(self, mark: SlidingMark, new: int) -> SlidingMark:
-        """A mark that holds only what `new` tokens pushed out, now that they came."""
-        out = max(0, mark.keys.shape[-2] + new - self.keys.shape[-2])
-        keys, values = mark.keys[..., :out, :].clone(), mark.values[..., :out, :].clone()
-        return SlidingMark(mark.seen, keys, values, rest=max(0, mark.keys.shape[-2] - out))
-
-    def take_back(self, mark: SlidingMark | None) -> None:
-        """Puts the layer back to a mark; None: it was reached, and nothing was done."""
-        if mark is None or self.cumulative_length == mark.seen:
-            return
-        keys, values = mark.keys, mark.values
-        if mark.rest is not None:
-            keys = torch.cat([keys, self.keys[..., : mark.rest, :]], dim=-2)
-            values = torch.cat([values, self.values[..., : mark.rest, :]], dim=-2)
-        # In one step, so that an interrupt finds all of it done or nothing.
-        self.__dict__.update(keys=keys, values=values, cumulative_length=mark.seen)
-
-    def _own(self) -> None:
-        if self.keys.untyped_storage().nbytes() > self.keys.nbytes:
-            self.keys, self.values = self.keys.detach().clone(), self.values.detach().clone()
-        elif self.keys.requires_grad or self.values.requires_grad:
-            self.keys, self.values = self.keys.detach(), self.values.detach()
 
 
 class CompactSlidingHybridLayer(LinearAttentionAndSlidingWindowAttentionLayer, CompactSlidingLayer):

@@ -14,11 +14,12 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
 from winnow.cache.facts import FullFacts, Kind, LayerFacts, LinearFacts, PrefixFacts, SlidingFacts
-from winnow.cache.hybrid import CompactSlidingLayer, CompressedHybridLayer
+from winnow.cache.hybrid import CompressedHybridLayer
 from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_check import check_full, check_prefix, check_sliding, check_states
 from winnow.cache.prefix import Prefix
+from winnow.cache.sliding_layer import CompactSlidingLayer
 from winnow.cache.tail import Tail
 from winnow.errors import ContextError
 from winnow.kernels.formats.serialize import on_device, put_together, take_apart

@@ -1,36 +1,94 @@
-"""One more token of every row of a sliding layer, in a step that is recorded: its window stays a matter of Python.
+"""The note that a sliding layer leaves on keys for the attention function.
 
-Windows move with every token. So the token's keys and values are put off until the attention function has them, and
-both, adding them to the window and attending over it, are gone through anew at every replay.
+A window that moves costs a copy of itself for every token, but a ring takes a token as it is. The attention function
+alone knows how the model attends. So keys of one token may be left to it: it adds them to the window, and attends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from winnow.cache.hybrid import CompactSlidingLayer
+from winnow.cache.gradients import check_no_gradients
+from winnow.cache.progress import Progress
+from winnow.cache.sliding_layer import CompactSlidingLayer, RingMark, SlidingMark
 from winnow.errors import GraphError
+from winnow.kernels.interface import AttentionSpec
 from winnow.kernels.recording import this_thread
 
 ATTRIBUTE = "_winnow_window"
 
 
-def put_off(layer: CompactSlidingLayer, keys: Tensor) -> None:
-    """Leaves a note with a token's keys [R, H, 1, D], by which `over_window` finds the layer."""
+@dataclass(eq=False, slots=True)
+class SlidingToken:
+    """One token of every row that the attention function is to add to a layer's window."""
+
+    layer: CompactSlidingLayer
+    progress: Progress
+    window: tuple[Tensor, Tensor] | None = None
+    """Keys and values that were attended over, where they lie in their order."""
+    taken: bool = False
+
+
+def leave(layer: CompactSlidingLayer, progress: Progress, keys: Tensor) -> None:
+    """Notes on keys [R, H, 1, D] that the attention function adds them to a layer."""
+    setattr(keys, ATTRIBUTE, SlidingToken(layer, progress))
+
+
+def notice(layer: CompactSlidingLayer, keys: Tensor) -> None:
+    """Notes on keys [R, H, N, D] whose they are, so that it shows whether notes arrive."""
     setattr(keys, ATTRIBUTE, layer)
 
 
-def over_window(keys: Tensor, values: Tensor, attend: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
-    """Attention over the window and a token's keys and values, which it has then; None for any others.
+def over_window(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    spec: AttentionSpec,
+    is_plain: bool,
+    attend: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Attention [R, Q, Hq, Dv] of queries over keys and values, or over the window that these are left to.
 
-    attend: over keys and values of a window.
+    is_plain: nothing but `spec` changes what the query of one token sees. attend: over any keys and values. Raises
+    CacheError for a query that wants gradients, and GraphError where a recorded step attends otherwise than before.
     """
-    recording, layer = this_thread.recording, getattr(keys, ATTRIBUTE, None)
-    if recording is None or layer is None:
-        return None
-    return recording.anew(lambda: attend(*layer.update(keys, values)))
+    note = getattr(keys, ATTRIBUTE, None)
+    if not isinstance(note, SlidingToken):
+        if note is not None:
+            note.is_noticed = True
+        return attend(keys, values)
+    check_no_gradients(query)
+    if note.taken:
+        return _once_more(note, query, spec, is_plain, attend)
+    output = note.layer.attend(query, keys, values, spec) if is_plain else None
+    if output is None:
+        if this_thread.recording is not None:
+            raise GraphError("attention over a sliding layer of this model goes another way.")
+        note.window = note.layer.update(keys, values)
+        output = attend(*note.window)
+    note.taken = True
+    note.progress.leave()
+    return output
+
+
+def _once_more(
+    note: SlidingToken,
+    query: Tensor,
+    spec: AttentionSpec,
+    is_plain: bool,
+    attend: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Attention of another layer over the window of the one that it shares keys and values with."""
+    ring = note.layer.ring
+    if note.window is None and ring is not None:
+        if is_plain:
+            return ring.over(query, spec)
+        note.window = ring.all_in_order()
+    assert note.window is not None
+    return attend(*note.window)
 
 
 class Windows:
@@ -38,7 +96,7 @@ class Windows:
 
     def __init__(self, layers: list[CompactSlidingLayer]) -> None:
         self._layers = layers
-        self._marks = [layer.mark() for layer in layers]
+        self._marks: list[SlidingMark | RingMark | None] = [layer.mark() for layer in layers]
 
     def take_back(self) -> None:
         """Puts all of them back."""

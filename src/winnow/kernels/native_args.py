@@ -124,6 +124,7 @@ class ColumnsArgs(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("row_stride", "head_stride", "token_stride")),
         ("target", ctypes.c_void_p),
         ("bytes", ctypes.c_int64),
+        ("spare", ctypes.c_void_p),
     )
 
 
@@ -136,6 +137,7 @@ class AppendArgs(ctypes.Structure):
         ("second", ColumnsArgs),
         ("lengths", ctypes.c_void_p),
         ("column", ctypes.c_int64),
+        ("spared", ctypes.c_void_p),
     )
 
 

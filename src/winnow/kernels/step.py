@@ -21,6 +21,17 @@ from winnow.kernels.segments import TailSegments
 from winnow.kernels.sizes import LayerSizes
 
 
+class Spares(NamedTuple):
+    """What the latest token of a ring took the place of."""
+
+    keys: Tensor
+    """[R, H, 1, D]"""
+    values: Tensor
+    """[R, H, 1, Dv]"""
+    column: Tensor
+    """[1] int64: where it was."""
+
+
 def native_plan(plan: object) -> NativePlan | None:
     """The compiled library's part of a plan; None where other kernels serve."""
     kernels = plan.kernels if isinstance(plan, DecodePlan) else None
@@ -64,16 +75,39 @@ class DecodeStep:
         """
         writable = ring is None or (ring.is_contiguous() and ring.is_cpu and ring.dtype is tail.keys.dtype)
         kernels = native_plan(plan)
-        return cls(kernels, tail, ring, query) if writable and kernels is not None else None
+        if not writable or kernels is None:
+            return None
+        tokens = _one_token(tail.keys, tail.values, tail.lengths)
+        queries = AppendArgs() if ring is None else _one_token(ring)
+        return cls(kernels, tail, (tokens, queries), query, ring)
 
-    def __init__(self, plan: NativePlan, tail: TailSegments, ring: Tensor | None, query: Tensor) -> None:
+    @classmethod
+    def around(cls, plan: object, ring: TailSegments, spares: Spares, query: Tensor) -> DecodeStep | None:
+        """The same over a ring, where a token's keys and values take the named column of every row.
+
+        None where the compiled library does not serve. ring: of which rows attend to the first columns, as its lengths
+        say. spares: what the token takes the place of is written there.
+        """
+        kernels = native_plan(plan)
+        if kernels is None:
+            return None
+        tokens = _one_token(ring.keys, ring.values)
+        tokens.first.spare, tokens.second.spare, tokens.spared = (each.data_ptr() for each in spares)
+        return cls(kernels, ring, (tokens, AppendArgs()), query, spares)
+
+    def __init__(
+        self,
+        plan: NativePlan,
+        tail: TailSegments,
+        appended: tuple[AppendArgs, AppendArgs],
+        query: Tensor,
+        alive: object,
+    ) -> None:
+        """appended: the copies of keys and values, and of the query. alive: owners of memory that they write."""
         self._kind = _kind(plan.sizes, query.shape[1], tail.keys.dtype)
-        self._alive = (plan, tail, ring)
-        self._args = StepArgs(
-            tokens=_one_token(tail.keys, tail.values, tail.lengths),
-            queries=AppendArgs() if ring is None else _one_token(ring),
-            decode=plan.arguments(query),
-        )
+        self._alive = (plan, tail, alive)
+        tokens, queries = appended
+        self._args = StepArgs(tokens=tokens, queries=queries, decode=plan.arguments(query))
         self._step = native.loaded_library().winnow_step
         self._reference = ctypes.byref(self._args)
 
@@ -99,7 +133,7 @@ class DecodeStep:
     def run(self, query: Tensor, keys: Tensor, values: Tensor, column: int) -> Tensor | None:
         """Attention [R, 1, Hq, Dv] over all that rows hold and these, which they hold then; None: there is no room.
 
-        Of the three only what `takes` and `asks` accept. column: of the ring, for the query.
+        Of the three only what `takes` and `asks` accept. column: of the ring, for the query, or for the token.
         """
         output = torch.empty_like(self._kind.like)
         args = self._args

@@ -1,0 +1,185 @@
+"""A layer of sliding attention: transformers' own, whose window moves in place while single tokens come."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicSlidingWindowLayer
+
+from winnow.cache.window_ring import WindowRing
+from winnow.errors import CacheError
+from winnow.kernels.interface import AttentionSpec
+
+
+class SlidingMark(NamedTuple):
+    """A sliding layer before a forward pass, or what that pushed out of its window."""
+
+    seen: int
+    keys: Tensor
+    values: Tensor
+    rest: int | None = None
+    """Tokens of the window that the layer still holds; None: keys and values are the whole window."""
+
+
+class RingMark(NamedTuple):
+    """A sliding layer before one more token of its ring."""
+
+    seen: int
+    ring: WindowRing
+
+
+class CompactSlidingLayer(DynamicSlidingWindowLayer):
+    """A sliding layer that owns its window; the stock one keeps a view, and so the whole prompt, alive.
+
+    Tokens lie in their order, or, once single ones come that the compiled library takes, in a ring. `keys` and `values`
+    show them in their order either way.
+    """
+
+    _keys: Tensor | None
+    _values: Tensor | None
+    ring: WindowRing | None = None
+    """None: the window lies in its order."""
+    is_noticed = False
+    """True once the attention function got keys of this layer as they left it: it may be left to add a token's."""
+    _seen: int
+    _room = 0
+
+    @property
+    def cumulative_length(self) -> int:  # type: ignore[override]
+        """Tokens that the layer has seen."""
+        return self._seen if self.ring is None else self.ring.seen
+
+    @cumulative_length.setter
+    def cumulative_length(self, seen: int) -> None:
+        self.lay_in_order()
+        self._seen = seen
+
+    @property
+    def keys(self) -> Tensor:  # type: ignore[override]
+        """[R, H, N, D] of what the next token sees, in its order; of a ring a copy. None while the layer is empty."""
+        return self._keys if self.ring is None else self.ring.in_order()[0]  # type: ignore[return-value]
+
+    @keys.setter
+    def keys(self, keys: Tensor) -> None:
+        self.lay_in_order()
+        self._keys = keys
+
+    @property
+    def values(self) -> Tensor:  # type: ignore[override]
+        """[R, H, N, Dv] as `keys`."""
+        return self._values if self.ring is None else self.ring.in_order()[1]  # type: ignore[return-value]
+
+    @values.setter
+    def values(self, values: Tensor) -> None:
+        self.lay_in_order()
+        self._values = values
+
+    def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """As the stock layer."""
+        returned: tuple[Tensor, Tensor] = super().update(*args, **kwargs)
+        self._own()
+        return returned
+
+    def check_crop(self, tokens: int) -> None:
+        """Raises CacheError where what `tokens` tokens pushed out of the window is gone."""
+        if self.cumulative_length >= self.sliding_window and not self.record_past:
+            raise CacheError(
+                f"cannot crop {tokens} tokens: sliding layers forget what new tokens push out of their windows. Before "
+                "you add tokens that may be removed, call cache.activate_past_recording() or fork the cache "
+                "(copy.deepcopy)."
+            )
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """As the stock layer."""
+        self.lay_in_order()
+        super().crop(tokens_to_remove)
+        if self.is_initialized:
+            self._own()
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Row i becomes what row beam_idx[i] was, with repeats or omissions."""
+        if self.ring is None:
+            super().reorder_cache(beam_idx)
+        else:
+            self.ring = self.ring.selected(beam_idx.cpu())
+
+    def reset(self) -> None:
+        """Empty again."""
+        self.lay_in_order()
+        super().reset()
+
+    def tensors(self) -> list[Tensor]:
+        """All that the layer holds."""
+        if self.ring is not None:
+            return self.ring.tensors()
+        return [each for each in (self._keys, self._values) if each is not None]
+
+    # --- single tokens -----------------------------------------------------------------------------------------
+
+    def awaits(self, keys: Tensor) -> bool:
+        """True if keys [R, H, Q, D] may be left to the attention function, which adds them by `attend`."""
+        alone = self.is_noticed and keys.shape[2] == 1 and not self.record_past
+        return alone and self.is_initialized and WindowRing.serves(keys)
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -> Tensor | None:
+        """Takes keys [R, H, 1, D] and values [R, H, 1, Dv] of a token, and attends over its window.
+
+        query [R, Hq, 1, D] -> output [R, 1, Hq, Dv]. None, and nothing was done, for what the library does not take.
+        """
+        ring = self.ring or WindowRing.of(
+            self.keys, self.values, self.sliding_window, self.cumulative_length, self._room
+        )
+        output = ring.attend(query, keys, values, spec)
+        if output is not None:
+            # In one step, so that an interrupt finds all of it done or nothing.
+            self.__dict__.update(ring=ring, _keys=None, _values=None)
+        return output
+
+    def make_room(self, tokens: int) -> None:
+        """Room for so many more tokens in a ring, at once or when it is made."""
+        self._room = tokens
+        if self.ring is not None:
+            self.ring.make_room(tokens)
+
+    def lay_in_order(self) -> None:
+        """The window of a ring in its order, as it may be longer than that for a while."""
+        if self.ring is not None:
+            keys, values = self.ring.in_order()
+            self.__dict__.update(ring=None, _keys=keys, _values=values, _seen=self.ring.seen)
+
+    # --- tokens that are taken back ----------------------------------------------------------------------------
+
+    def mark(self) -> SlidingMark | RingMark | None:
+        """The layer before the next tokens come, of a ring before the next one; None while it is empty."""
+        if self.ring is not None:
+            return RingMark(self.cumulative_length, self.ring)
+        return SlidingMark(self.cumulative_length, self.keys, self.values) if self.is_initialized else None
+
+    def shorten(self, mark: SlidingMark, new: int) -> SlidingMark:
+        """A mark that holds only what `new` tokens pushed out, now that they came."""
+        out = max(0, mark.keys.shape[-2] + new - self.keys.shape[-2])
+        keys, values = mark.keys[..., :out, :].clone(), mark.values[..., :out, :].clone()
+        return SlidingMark(mark.seen, keys, values, rest=max(0, mark.keys.shape[-2] - out))
+
+    def take_back(self, mark: SlidingMark | RingMark | None) -> None:
+        """Puts the layer back to a mark; None: it was reached, and nothing was done."""
+        if isinstance(mark, RingMark):
+            mark.ring.back_to(mark.seen)
+            self.__dict__.update(ring=mark.ring, _keys=None, _values=None)
+            return
+        if mark is None or self.cumulative_length == mark.seen:
+            return
+        keys, values = mark.keys, mark.values
+        if mark.rest is not None:
+            keys = torch.cat([keys, self.keys[..., : mark.rest, :]], dim=-2)
+            values = torch.cat([values, self.values[..., : mark.rest, :]], dim=-2)
+        # In one step, so that an interrupt finds all of it done or nothing.
+        self.__dict__.update(ring=None, _keys=keys, _values=values, _seen=mark.seen)
+
+    def _own(self) -> None:
+        if self.keys.untyped_storage().nbytes() > self.keys.nbytes:
+            self.keys, self.values = self.keys.detach().clone(), self.values.detach().clone()
+        elif self.keys.requires_grad or self.values.requires_grad:
+            self.keys, self.values = self.keys.detach(), self.values.detach()
