@@ -22,7 +22,7 @@ from winnow.kernels.sizes import LayerSizes
 
 
 class Spares(NamedTuple):
-    """What the latest token of a ring took the place of."""
+    """The token that the latest one of a ring took the place of."""
 
     keys: Tensor
     """[R, H, 1, D]"""
