@@ -135,7 +135,7 @@ int32_t winnow_step(winnow_step_args* args) {
   args->tokens.first.source = args->keys;
   args->tokens.second.source = args->values;
   args->queries.first.source = args->decode.query = args->query;
-  args->queries.column = args->tokens.column = args->column;
+  args->queries.column = args->column;
   args->decode.output = args->output;
   args->decode.threads = args->threads;
   if (has_ring && !winnow::has_room(args->queries)) return WINNOW_BAD_LENGTH;

@@ -157,13 +157,15 @@ struct winnow_columns {
   void *spare;                 /* [R, H, Q, D], for what the new ones take the place of; or null: that is lost */
 };
 
-/* Q new tokens of R rows and H heads, copied behind those that buffers of C tokens hold. */
+/* Q new tokens of R rows and H heads, copied behind those that buffers of C tokens hold; or, where buffers are rings, one
+ * token: of those that a row ever saw, the one with the number t goes into column t % window. */
 struct winnow_append_args {
   int64_t rows, heads, tokens, capacity;
   struct winnow_columns first, second; /* second.target may be null: there is one buffer */
   int64_t *lengths;            /* [R] tokens that rows hold, which grow by Q; or null: all hold `column`, which stays */
   int64_t column;
-  int64_t *spared;             /* [1] set to `column` once the spares have what was there; or null */
+  int64_t *seen;               /* [R] tokens that rows saw, which grow by 1; lengths become those of a ring. Or null: no rings */
+  int64_t window;              /* 1 <= window of a ring; columns from C on have no room */
 };
 
 /* One new token of every row: copied behind those of the tail, then attended from. What changes from step to step comes
@@ -172,9 +174,9 @@ struct winnow_step_args {
   const void *query;           /* [R, H*G, 1, D], as the strides of decode say, and of queries where there is a ring */
   const void *keys, *values;   /* [R, H, 1, D] and [R, H, 1, Dv], as the strides of tokens say */
   void *output;                /* [R, 1, H*G, Dv] contiguous */
-  int64_t column;              /* of the ring of queries; of the tail where tokens have no lengths */
+  int64_t column;              /* of the ring of queries */
   int32_t threads;
-  struct winnow_append_args tokens;  /* into the tail of decode, with its lengths; or, where the tail is a ring, without */
+  struct winnow_append_args tokens;  /* into the tail of decode, with its lengths */
   struct winnow_append_args queries; /* the query into a ring without lengths; no target: there is none */
   struct winnow_decode_args decode;
 };

@@ -1,6 +1,7 @@
 // New tokens that are copied into buffers, byte by byte.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -18,7 +19,6 @@ class KnownAppend {
     choose_lengths();
     choose(args_.first, before_[0]);
     if (from_.coin()) choose(args_.second, before_[1]);
-    if (from_.coin()) args_.spared = arrays_.zeros<int64_t>(1), *args_.spared = kNowhere;
   }
 
   // Runs the library. Throws Wrong where another byte was written, or one was not.
@@ -30,22 +30,38 @@ class KnownAppend {
     compare(args_.first, before_[0], room);
     if (args_.second.target) compare(args_.second, before_[1], room);
     for (int64_t row = 0; args_.lengths && row < args_.rows; ++row) {
-      expect(args_.lengths[row] == held_[row] + (room ? args_.tokens : 0), "tokens that a row holds");
+      const int64_t more = args_.seen ? std::min(seen_[row] + 1, args_.window) : held_[row] + args_.tokens;
+      expect(args_.lengths[row] == (room ? more : lengths_[row]), "tokens that a row holds");
     }
-    if (args_.spared) expect(*args_.spared == (room ? args_.column : kNowhere), "the column of what was spared");
+    for (int64_t row = 0; args_.seen && row < args_.rows; ++row) {
+      expect(args_.seen[row] == seen_[row] + (room ? 1 : 0), "tokens that a row saw");
+    }
   }
 
  private:
-  static constexpr int64_t kNowhere = -100;
-
   // Tokens that rows hold: mostly no more than leave room for the new ones.
   void choose_lengths() {
     const bool apart = from_.coin();
     args_.column = some_length();
+    if (apart && from_.coin()) return choose_rings();
     if (apart) args_.lengths = arrays_.zeros<int64_t>(args_.rows);
     for (int64_t row = 0; row < args_.rows; ++row) {
       held_.push_back(apart ? some_length() : args_.column);
+      lengths_.push_back(held_.back());
       if (apart) args_.lengths[row] = held_.back();
+    }
+  }
+  // Tokens that rows saw of rings, whose columns are mostly within the capacity.
+  void choose_rings() {
+    args_.tokens = 1;
+    args_.window = from_.below(8) == 0 ? from_.among(1, 60) : from_.among(1, std::max<int64_t>(args_.capacity, 1));
+    args_.lengths = arrays_.zeros<int64_t>(args_.rows);
+    args_.seen = arrays_.zeros<int64_t>(args_.rows);
+    for (int64_t row = 0; row < args_.rows; ++row) {
+      args_.seen[row] = from_.below(200);
+      seen_.push_back(args_.seen[row]);
+      held_.push_back(args_.seen[row] % args_.window);
+      lengths_.push_back(0);
     }
   }
   int64_t some_length() {
@@ -111,7 +127,7 @@ class KnownAppend {
   Bytes& from_;
   Arrays arrays_;
   winnow_append_args args_{};
-  std::vector<int64_t> held_;
+  std::vector<int64_t> held_, lengths_, seen_;  // columns of the first new tokens, and what rows had before
   std::vector<uint8_t> before_[2];
 };
 

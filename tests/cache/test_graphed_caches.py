@@ -407,7 +407,7 @@ def test_windows_move_on_while_steps_are_replayed_on_a_cpu(family: str, rows: in
     both = twins_here(build(family)).pair(rows=rows, length=length)
     if family in (*CHUNKED, *SHARING):
         # Before transformers 5.24, layers that share have none of their own, which shows at the step.
-        with pytest.raises(CacheError, match=r"chunks of this model's|DummyLayer|cannot be recorded"):
+        with pytest.raises(CacheError, match=r"or they are chunks|DummyLayer|cannot be recorded"):
             both.graphed()
             both.up_to_capture()
             both.decoder.step(both.token)
@@ -451,8 +451,52 @@ def test_padding_in_windows_is_left_to_masks() -> None:
     mask[1, :5] = 0
     cache = CompressedCache(both.device.model, "snapkv(window=4) @ 12")
     both.device.run(cache, prompt(2, PROMPT), attention_mask=mask)
-    with pytest.raises(CacheError, match="rows with padding"):
+    with pytest.raises(CacheError, match="there is padding in the sliding windows"):
         GraphedDecoder(both.device.model, cache)
+    for seed in range(8):
+        mask = torch.cat([mask, torch.ones(2, 1, dtype=torch.int64)], 1)
+        token, positions = prompt(2, 1, seed=seed), (mask.sum(1) - 1)[:, None]
+        both.device.run(cache, token, attention_mask=mask, position_ids=positions)
+    fork, decoder = copy.deepcopy(cache), GraphedDecoder(both.device.model, cache)
+    for seed in range(6):
+        token, positions = prompt(2, 1, seed=seed), positions + 1
+        expected = both.device.run(fork, token, position_ids=positions)
+        torch.testing.assert_close(decoder.step(token), expected, rtol=0, atol=1e-6)
+    assert decoder.replays == 5
+
+
+def test_padding_that_comes_into_windows_ends_graphs() -> None:
+    both = twins_here(build("gemma3_text")).pair(rows=2)
+    decoder = both.graphed()
+    both.steps(4)
+    mask = torch.ones(2, both.cache.get_seq_length() + 2, dtype=torch.int64)
+    mask[0, -2] = 0
+    both.device.run(both.cache, prompt(2, 2), attention_mask=mask)
+    with pytest.raises(CacheError, match="there is padding in the sliding windows"):
+        decoder.step(both.token)
+
+
+def test_rows_of_different_lengths_are_replayed_with_their_windows() -> None:
+    model = twins_here(build("gpt_oss")).device.model
+    caches = []
+    for length in (3, PROMPT, 7):
+        caches.append(CompressedCache(model, "adakv(window=4) @ 12"))
+        with torch.no_grad():
+            model(prompt(length=length, seed=length), past_key_values=caches[-1])
+    cache = CompressedCache.joined(caches)
+    fork, decoder = copy.deepcopy(cache), GraphedDecoder(model, cache)
+    positions = torch.tensor([[3], [PROMPT], [7]])
+    for seed in range(14):
+        token = prompt(3, 1, seed=seed)
+        with torch.no_grad():
+            expected = model(token, past_key_values=fork, position_ids=positions).logits[:, -1]
+        torch.testing.assert_close(decoder.step(token), expected, rtol=0, atol=1e-6)
+        positions += 1
+    assert decoder.replays == 13
+    for one, other in zip(cache.sliding_layers(), fork.sliding_layers(), strict=True):
+        assert one.ring is not None
+        assert other.ring is not None
+        assert one.ring.seen.tolist() == other.ring.seen.tolist() == [17, PROMPT + 14, 21]
 
 
 @pytest.mark.parametrize("family", ["gemma3_text", "gpt_oss"])

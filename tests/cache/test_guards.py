@@ -250,5 +250,5 @@ def test_caches_with_linear_states_are_not_joined():
     model.set_attn_implementation("winnow")
     caches = [filled(model), filled(model)]
     assert not caches[0].is_attention_alone()
-    with pytest.raises(CacheError, match="cannot be joined: all layers of the model must have full attention"):
+    with pytest.raises(CacheError, match="cannot be joined: no layer of the model may have a linear state"):
         winnow.CompressedCache.joined(caches)

@@ -124,7 +124,7 @@ def test_attention_is_over_the_last_tokens(
         elif each == "back" and came:
             known.forget(1)
             ring.back_to(ring.seen - 1)
-            ring.back_to(ring.seen)  # once is enough
+            ring.back_to(ring.seen.copy())  # once is enough
         elif each == "rows":
             order = torch.randint(rows, (rows,), generator=torch.Generator().manual_seed(seed))
             ring = ring.selected(order)
@@ -135,9 +135,46 @@ def test_attention_is_over_the_last_tokens(
         elif each == "room":
             ring.make_room(seed)
         came = each == "token"
-        assert ring.seen == known.keys.shape[2]
+        assert ring.seen.tolist() == [known.keys.shape[2]] * rows
         assert ring.keys.shape[2] <= window
         assert all(map(torch.equal, ring.in_order(), known.last(window - 1)))
+
+
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=4),
+    window=st.sampled_from([1, 2, 5, 8]),
+    tokens=st.integers(1, 12),
+    back=st.booleans(),
+)
+def test_rows_of_different_lengths_stand_side_by_side(lengths: list[int], window: int, tokens: int, back: bool) -> None:
+    rows = []
+    for seed, length in enumerate(lengths):
+        rows.append(Known(1, 2, (8, 12), window))
+        rows[-1].seed = 100 * seed
+        rows[-1].more(length)
+    first, *others = (
+        WindowRing.of(*row.last(window - 1), window, length) for row, length in zip(rows, lengths, strict=True)
+    )
+    ring, spec = first.joined(others), AttentionSpec(0.3)
+
+    def token(seed: int) -> None:
+        query = numbers(len(rows), 4, 1, 8, seed=seed)
+        new = [row.more(1) for row in rows]
+        found = ring.attend(query, torch.cat([keys for keys, _ in new]), torch.cat([values for _, values in new]), spec)
+        assert found is not None
+        expected = [row.attended(query[place : place + 1], spec) for place, row in enumerate(rows)]
+        torch.testing.assert_close(found.double(), torch.cat(expected), rtol=0, atol=1e-5)
+
+    for seed in range(tokens):
+        token(seed)
+    if back:
+        for row in rows:
+            row.forget(1)
+        ring.back_to(ring.seen - 1)
+    token(-1)
+    assert ring.seen.tolist() == [row.keys.shape[2] for row in rows]
+    for place, row in enumerate(rows):
+        assert all(map(torch.equal, ring.selected(torch.tensor([place])).in_order(), row.last(window - 1)))
 
 
 def test_tokens_of_another_kind_are_left_alone() -> None:
@@ -152,7 +189,7 @@ def test_tokens_of_another_kind_are_left_alone() -> None:
         (query[:, :, :, :8], keys, values),
     ):
         assert ring.attend(*wrong, spec) is None
-    assert ring.seen == 5
+    assert ring.seen.tolist() == [5, 5]
     found = ring.attend(query, keys, values, spec)
     assert found is not None
     torch.testing.assert_close(found.double(), known.attended(query, spec), rtol=0, atol=1e-5)
@@ -321,7 +358,7 @@ def test_all_that_a_ring_holds_is_counted() -> None:
     held = sum(each.nbytes for layer in sliding(cache) for each in layer.tensors())
     assert cache.stats().bytes["other"] == held
     token = sum(layer.keys[:, :, :1].nbytes + layer.values[:, :, :1].nbytes for layer in sliding(cache))
-    numbers_of_rows = 2 * 8 * len(sliding(cache))  # lengths, and the column of what is spared
+    numbers_of_rows = 2 * 8 * len(sliding(cache))  # lengths, and tokens that were seen
     assert held == (WINDOW + 1) * token + numbers_of_rows
 
 
@@ -357,3 +394,69 @@ def test_gradients_of_a_token_are_refused() -> None:
     model.get_submodule("model.layers.0.self_attn.q_proj").requires_grad_(True)
     with pytest.raises(CacheError, match="gradients cannot flow into a compressed cache"):
         model(prompt(length=1), past_key_values=cache)
+
+
+# --- rows of several caches -------------------------------------------------------------------------------------
+
+
+def filled(model: PreTrainedModel, length: int, more: int = 0, method: str = "full") -> CompressedCache:
+    """A cache of a random text, and some tokens behind it, by its length."""
+    cache = CompressedCache(model, method)
+    ids = prompt(length=length + more, seed=length)
+    said(model, cache, ids[:, :length])
+    for token in ids[:, length:].split(1, 1):
+        said(model, cache, token)
+    return cache
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *SHARING])
+@pytest.mark.parametrize("lengths", [(3, PROMPT, 6), (PROMPT, PROMPT), (30, 2)])
+def test_joined_rows_say_what_they_say_alone(family: str, lengths: tuple[int, ...]) -> None:
+    model = made(family)
+    alone = [filled(model, length, more=place) for place, length in enumerate(lengths)]
+    joined = CompressedCache.joined([deepcopy(cache) for cache in alone])
+    for seed in range(WINDOW + 4):
+        ids = prompt(len(lengths), 1, seed=seed)
+        positions = torch.tensor([[cache.get_seq_length()] for cache in alone])
+        expected = torch.cat([said(model, cache, ids[row : row + 1]) for row, cache in enumerate(alone)])
+        found = said(model, joined, ids, position_ids=positions)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    # And one of them goes on alone, with several tokens at a time.
+    more = prompt(1, 3, seed=99)
+    apart = joined.alone(1)
+    assert apart.get_seq_length() == alone[1].get_seq_length()
+    for ids in (more, prompt(1, 1, seed=98)):
+        torch.testing.assert_close(said(model, apart, ids), said(model, alone[1], ids), rtol=0, atol=1e-5)
+
+
+def test_rows_of_different_lengths_take_one_token_at_a_time() -> None:
+    model = made("gemma3_text")
+    joined = CompressedCache.joined([filled(model, 5), filled(model, PROMPT)])
+    with pytest.raises(CacheError, match="rows of different lengths take one token at a time"):
+        said(model, joined, prompt(2, 3), position_ids=torch.tensor([[5, 6, 7], [20, 21, 22]]))
+    joined.take_back_unfinished()
+    ids, positions = prompt(2, 1), torch.tensor([[5], [PROMPT]])
+    expected = [said(model, filled(model, length), ids[row : row + 1]) for row, length in enumerate((5, PROMPT))]
+    torch.testing.assert_close(said(model, joined, ids, position_ids=positions), torch.cat(expected), rtol=0, atol=1e-5)
+
+
+def test_windows_that_hold_padding_are_not_joined() -> None:
+    model = made("gemma3_text")
+    padded = CompressedCache(model, "full")
+    mask = torch.ones(1, PROMPT, dtype=torch.int64)
+    mask[:, : PROMPT - 3] = 0
+    said(model, padded, prompt(length=PROMPT), attention_mask=mask)
+    assert not padded.may_be_joined()
+    with pytest.raises(CacheError, match="a sliding window that holds padding"):
+        CompressedCache.joined([padded, filled(model, 5)])
+
+
+def test_rows_leave_and_change_places() -> None:
+    model = made("gpt_oss")
+    alone = [filled(model, length) for length in (4, PROMPT, 9)]
+    joined = CompressedCache.joined([deepcopy(cache) for cache in alone])
+    joined.reorder_cache(torch.tensor([2, 0]))
+    ids, positions = prompt(2, 1), torch.tensor([[9], [4]])
+    found = said(model, joined, ids, position_ids=positions)
+    expected = [said(model, alone[row], ids[place : place + 1]) for place, row in enumerate((2, 0))]
+    torch.testing.assert_close(found, torch.cat(expected), rtol=0, atol=1e-5)

@@ -37,6 +37,7 @@ from winnow.errors import CacheError, MethodError
 from winnow.kernels.recording import refuse_recording
 from winnow.models.kinds import starts_anew
 
+_JOINABLE = "no layer of the model may have a linear state, nor a sliding window that holds padding or is on a GPU"
 NOT_PICKLED = (
     "winnow caches and contexts are not pickled: they belong to a model, and pickles run code when they are read. "
     "Write a context (from winnow.compress) with context.save(path) and read it with winnow.load_context(path, model)."
@@ -225,13 +226,13 @@ class CompressedCache(Cache):
 
         Raises:
             CacheError: there is no cache; one is not compressed, is in assisted decoding, had padding among its later
-                tokens or has layers without full attention; or they differ in fold_every, fold_turns or the method that
-                folds.
+                tokens or in its sliding windows, or has layers with linear states; or they differ in fold_every,
+                fold_turns or the method that folds.
         """
         if not caches or not all(cache._is_joinable() for cache in caches):
             raise CacheError(
-                "these caches cannot be joined: all layers of the model must have full attention, and all prompts must "
-                "be compressed; no cache may be in assisted decoding, or have padding among its later tokens."
+                f"these caches cannot be joined: {_JOINABLE}, and all prompts must be compressed; no cache may be in "
+                "assisted decoding, or have padding among its later tokens."
             )
         if len({cache.compression.folding for cache in caches}) > 1:
             raise CacheError(
@@ -240,7 +241,7 @@ class CompressedCache(Cache):
             )
         twin = deepcopy(caches[0])
         twin.compression.prompt_length = max(cache.get_seq_length() for cache in caches)
-        for layer, *others in zip(twin.compressed_layers(), *(c.compressed_layers() for c in caches[1:]), strict=True):
+        for layer, *others in zip(twin.layers, *(cache.layers for cache in caches[1:]), strict=True):
             layer.join(others)
         return twin
 
@@ -249,12 +250,12 @@ class CompressedCache(Cache):
 
         Raises:
             CacheError: nothing is compressed yet, the last forward pass was not finished, there is no such row, or the
-                model has layers without full attention.
+                model has layers with linear states.
         """
         if not self._is_joinable():
             raise CacheError(
-                "this row cannot get its own cache: all layers of the model must have full attention, and the prompt "
-                "must be compressed; the cache may not be in assisted decoding, or have padding among its later tokens."
+                f"this row cannot get its own cache: {_JOINABLE}, and the prompt must be compressed; the cache may not "
+                "be in assisted decoding, or have padding among its later tokens."
             )
         rows = len(self.compressed_layers()[0].prefixes)
         if not 0 <= row < rows:
@@ -262,6 +263,8 @@ class CompressedCache(Cache):
         twin = deepcopy(self)
         for layer in twin.compressed_layers():
             layer.leave_alone(row)
+        for window in twin.sliding_layers():
+            window.leave_alone(row, twin.compressed_layers()[0].seen)
         return twin
 
     def coalitions(self, masks: Tensor, window: int) -> CompressedCache:
@@ -527,6 +530,32 @@ class CompressedCache(Cache):
         """True if all layers have full attention: sliding and linear layers keep a state of their own."""
         return all(map(is_attention_alone, self.layers))
 
+    def may_be_joined(self) -> bool:
+        """True if rows of other caches may stand beside those of this one once all prompts are compressed.
+
+        Linear states are of all rows together. Sliding windows may be those of single rows on a CPU, unless padding is
+        in them, or they are chunks.
+        """
+        windows = self.sliding_layers()
+        alone = sum(map(is_attention_alone, self.layers)) + len(windows) == len(self.layers)
+        return alone and self.windows_hide_nothing() and all(layer.is_joinable() for layer in windows)
+
+    def sliding_layers(self) -> list[CompactSlidingLayer]:
+        """Layers whose windows move in place while single tokens come."""
+        return [layer for layer in self.layers if type(layer) is CompactSlidingLayer]
+
+    def windows_hide_nothing(self) -> bool:
+        """True if a token sees all of every sliding window: no padding, and no chunks, which end at other places."""
+        windows = self.sliding_layers()
+        if not windows:
+            return True
+        if "chunked_attention" in (getattr(self.config, "layer_types", None) or ()):
+            return False
+        if all(layer.ring is not None for layer in windows):
+            return True  # rings take tokens that see all of them, and none that are padding
+        first = self.compressed_layers()[0]
+        return all(held == first.seen for held in first.held_tokens())
+
     # --- what is held --------------------------------------------------------------------------------------
 
     def kept(self, layer: int, row: int = 0) -> list[Tensor]:
@@ -615,9 +644,9 @@ class CompressedCache(Cache):
                 layer.let_go()
 
     def _is_joinable(self) -> bool:
-        """True if all layers are compressed ones whose rows can be told apart by their lengths."""
+        """True if rows of all layers can be told apart by their lengths."""
         self._check_whole()
-        return self.is_attention_alone() and all(layer.is_joinable() for layer in self.compressed_layers())
+        return self.may_be_joined() and all(layer.is_joinable() for layer in self.compressed_layers())
 
     def _bytes_of_stock_layers(self) -> int:
         tensors: list[Tensor | None] = []

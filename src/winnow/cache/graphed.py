@@ -125,7 +125,7 @@ class GraphedDecoder:
             raise CacheError(f"room is {room!r}; give the number of tokens to make room for, at least 1.")
         self._room = int(room)
         self._layers = _layers_of(model, cache)
-        self._sliding = [layer for layer in cache.layers if type(layer) is CompactSlidingLayer]
+        self._sliding = cache.sliding_layers()
         self._windows = Windows(self._sliding)
         self._check_ready()
         self._device = self._layers[0].device
@@ -307,6 +307,7 @@ class GraphedDecoder:
                 f"load the model in that dtype, or {INSTEAD}."
             )
         self._cache.get_seq_length()  # raises where the last pass was not finished
+        _check_windows(self._cache)
 
     def _memory(self) -> StepMemory | None:
         """Memory of all layers' next token; None where an ordinary step is due."""
@@ -369,8 +370,7 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
             f"some layers of this model ({', '.join(others)}) are not full attention with separate heads, and count "
             f"tokens on the host, so a step cannot be captured in a graph; {INSTEAD}."
         )
-    if model.device.type == "cpu" and len(cache.compressed_layers()) < len(cache.layers):
-        _check_windows(cache)
+    _check_windows(cache)
     if "position_ids" not in inspect.signature(model.forward).parameters:
         raise GraphError(f"{type(model).__name__} takes no position_ids, which a graph needs; {INSTEAD}.")
     layers = cache.compressed_layers()
@@ -385,17 +385,11 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
 
 
 def _check_windows(cache: CompressedCache) -> None:
-    """Raises GraphError where a token would not see all of its sliding windows: padding there, or other chunks."""
-    if "chunked_attention" in (getattr(cache.config, "layer_types", None) or ()):
+    """Raises GraphError where a token may not see all of its sliding windows."""
+    if not cache.windows_hide_nothing():
         raise GraphError(
-            "chunks of this model's layers end at places that no window knows, so a step cannot be captured in a "
-            f"graph; {INSTEAD}."
-        )
-    first = cache.compressed_layers()[0]
-    if first.compressed and any(held != first.seen for held in first.held_tokens()):
-        raise GraphError(
-            "rows with padding have some in their sliding windows, which only a mask hides, so a step cannot be "
-            f"captured in a graph; {INSTEAD}."
+            "there is padding in the sliding windows of this model, or they are chunks, which only a mask tells, so a "
+            f"step cannot be captured in a graph; {INSTEAD}."
         )
 
 

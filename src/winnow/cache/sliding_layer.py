@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
@@ -26,7 +29,8 @@ class SlidingMark(NamedTuple):
 class RingMark(NamedTuple):
     """A sliding layer before one more token of its ring."""
 
-    seen: int
+    seen: NDArray[np.int64]
+    """[R]"""
     ring: WindowRing
 
 
@@ -48,8 +52,8 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
     @property
     def cumulative_length(self) -> int:  # type: ignore[override]
-        """Tokens that the layer has seen."""
-        return self._seen if self.ring is None else self.ring.seen
+        """Tokens that the layer has seen, of the row that saw most."""
+        return self._seen if self.ring is None else self.ring.longest
 
     @cumulative_length.setter
     def cumulative_length(self, seen: int) -> None:
@@ -128,9 +132,7 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
         query [R, Hq, 1, D] -> output [R, 1, Hq, Dv]. None, and nothing was done, for what the library does not take.
         """
-        ring = self.ring or WindowRing.of(
-            self.keys, self.values, self.sliding_window, self.cumulative_length, self._room
-        )
+        ring = self._as_ring()
         output = ring.attend(query, keys, values, spec)
         if output is not None:
             # In one step, so that an interrupt finds all of it done or nothing.
@@ -144,18 +146,54 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
             self.ring.make_room(tokens)
 
     def lay_in_order(self) -> None:
-        """The window of a ring in its order, as it may be longer than that for a while."""
+        """The window of a ring in its order, as it may be longer than that for a while.
+
+        Raises CacheError where rows saw different numbers of tokens.
+        """
         if self.ring is not None:
+            if not self.ring.is_even:
+                raise CacheError(
+                    "rows of different lengths take one token at a time where the model has sliding windows; take rows "
+                    "out first (cache.alone), or give each its own cache."
+                )
             keys, values = self.ring.in_order()
-            self.__dict__.update(ring=None, _keys=keys, _values=values, _seen=self.ring.seen)
+            self.__dict__.update(ring=None, _keys=keys, _values=values, _seen=self.ring.longest)
+
+    # --- rows --------------------------------------------------------------------------------------------------
+
+    def is_joinable(self) -> bool:
+        """True if rows of other caches may stand beside those of this one: they go by rings from then on."""
+        return self.is_initialized and self.is_noticed and not self.record_past and WindowRing.serves(self.tensors()[0])
+
+    def join(self, others: Sequence[CompactSlidingLayer]) -> None:
+        """Adds the rows of other layers behind this one's."""
+        ring = self._as_ring().joined([other._as_ring() for other in others])
+        self.__dict__.update(ring=ring, _keys=None, _values=None)
+
+    def leave_alone(self, row: int, seen: int) -> None:
+        """Only one row is left, of so many tokens, as if there had never been others."""
+        keys, values = self._as_ring().selected(torch.tensor([row], device="cpu")).in_order()
+        self.__dict__.update(ring=None, _keys=keys, _values=values, _seen=seen)
+
+    def _as_ring(self) -> WindowRing:
+        if self.ring is not None:
+            return self.ring
+        return WindowRing.of(self.keys, self.values, self.sliding_window, self.cumulative_length, self._room)
 
     # --- tokens that are taken back ----------------------------------------------------------------------------
 
     def mark(self) -> SlidingMark | RingMark | None:
         """The layer before the next tokens come, of a ring before the next one; None while it is empty."""
         if self.ring is not None:
-            return RingMark(self.cumulative_length, self.ring)
+            return RingMark(self.ring.seen.copy(), self.ring)
         return SlidingMark(self.cumulative_length, self.keys, self.values) if self.is_initialized else None
+
+    def came_since(self, mark: SlidingMark | RingMark | None) -> int:
+        """Tokens that came since a mark."""
+        if mark is None:
+            return self.cumulative_length
+        before = mark.seen if isinstance(mark, SlidingMark) else int(mark.seen.max(initial=0))
+        return self.cumulative_length - before
 
     def shorten(self, mark: SlidingMark, new: int) -> SlidingMark:
         """A mark that holds only what `new` tokens pushed out, now that they came."""

@@ -105,13 +105,12 @@ class Windows:
 
     def are_back(self) -> bool:
         """True if no token came since."""
-        return all(
-            mark is None or layer.cumulative_length == mark.seen
-            for layer, mark in zip(self._layers, self._marks, strict=True)
-        )
+        return not any(self._came())
 
     def check_grown(self) -> None:
         """Raises GraphError unless each has one more token."""
-        for layer, mark in zip(self._layers, self._marks, strict=True):
-            if mark is None or layer.cumulative_length != mark.seen + 1:
-                raise GraphError("attention over a sliding layer of this model goes another way.")
+        if any(came != 1 for came in self._came()):
+            raise GraphError("attention over a sliding layer of this model goes another way.")
+
+    def _came(self) -> list[int]:
+        return [layer.came_since(mark) for layer, mark in zip(self._layers, self._marks, strict=True)]

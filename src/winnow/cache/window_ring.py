@@ -1,12 +1,15 @@
-"""The window of a sliding layer while single tokens come, which copies nothing but these."""
+"""The windows of a sliding layer while single tokens come, which copies nothing but these."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ctypes import c_int32
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from winnow.cache.tail import FIRST_CAPACITY, GROWTH
@@ -16,15 +19,15 @@ from winnow.kernels import native
 from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
 from winnow.kernels.native import error_of
 from winnow.kernels.recording import this_thread
-from winnow.kernels.step import DecodeStep, Spares
+from winnow.kernels.step import DecodeStep, Ring
 
 
 class WindowRing:
-    """The last W tokens of R rows: token t lies in column t % W, where the token t + W takes its place.
+    """The last W tokens of R rows: a row's token t lies in column t % W, where its token t + W takes its place.
 
     Attention does not depend on the order of columns, as keys are rotated by their positions before they come here.
     Buffers [R, H, C, D] and [R, H, C, Dv] grow up to C = W. What the latest token took the place of is spared, so that
-    this one can be taken back.
+    this one can be taken back. Rows may have seen different numbers of tokens.
     """
 
     @staticmethod
@@ -41,24 +44,31 @@ class WindowRing:
         capacity = min(window, seen + max(FIRST_CAPACITY, room))
         with writable():
             laid = [_laid(each.detach(), seen, window, capacity) for each in (keys, values)]
-        return cls(laid[0], laid[1], window, seen)
+        return cls(laid[0], laid[1], window, np.full(len(keys), seen))
 
-    def __init__(self, keys: Tensor, values: Tensor, window: int, seen: int) -> None:
-        """keys: [R, H, C, D], values: [R, H, C, Dv], which have tokens in their columns."""
+    def __init__(self, keys: Tensor, values: Tensor, window: int, seen: NDArray[np.int64]) -> None:
+        """keys: [R, H, C, D], values: [R, H, C, Dv], which have tokens in their columns; seen: [R] of all times."""
         self.window = window
-        self.seen = seen
-        self.keys, self.values = keys, values
+        # Read and written as arrays, too, without torch, which a recording would note.
         with writable():
-            nowhere = torch.full((1,), -1, dtype=torch.int64, device="cpu")
-            self._spares = Spares(keys.new_empty(_one(keys)), values.new_empty(_one(values)), nowhere)
-            self._lengths = torch.full((keys.shape[0],), min(seen, window), dtype=torch.int64, device="cpu")
-        # Written without torch, which a recording would note.
-        self._lengths_here = self._lengths.numpy()
-        self._plan: DecodePlan | None = None
-        self._step: DecodeStep | None = None
+            self._seen_there = torch.from_numpy(seen.astype(np.int64))
+            self._lengths = self._seen_there.clamp(max=window)
+        self.seen: NDArray[np.int64] = self._seen_there.numpy()
+        """[R] tokens that rows saw; `back_to` changes them."""
+        self._hold(keys, values)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the row that saw most."""
+        return int(self.seen.max(initial=0))
+
+    @property
+    def is_even(self) -> bool:
+        """True if all rows saw as many tokens."""
+        return int(self.seen.min(initial=self.longest)) == self.longest
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -> Tensor | None:
-        """Takes keys [R, H, 1, D] and values [R, H, 1, Dv] of a token, and attends over its window.
+        """Takes keys [R, H, 1, D] and values [R, H, 1, Dv] of a token of every row, and attends over their windows.
 
         query [R, Hq, 1, D] -> output [R, 1, Hq, Dv]. None, and nothing was done, for what the library does not take.
         Raises GraphError where a step is recorded that would need other memory.
@@ -67,25 +77,21 @@ class WindowRing:
         step, recording = self._step_for(query, spec), this_thread.recording
         if step is None or not (step.takes(keys, values) and step.asks(query)):
             return None
-        self._count()
-        output = step.run(query, keys, values, self._column)
-        if output is None:
-            return None
-        self.seen += 1
-        if recording is not None:
-            again = partial(self._again, step, recording.threads)
+        output = step.run(query, keys, values, 0)
+        if output is not None and recording is not None:
+            again = partial(_again, step, recording.threads)
             recording.note(again, error_of, self, step, query, keys, values, output)
         return output
 
     def over(self, query: Tensor, spec: AttentionSpec) -> Tensor:
-        """Attention of another layer over the window of the latest token: [R, Hq, 1, D] -> [R, 1, Hq, Dv]."""
+        """Attention of another layer over the windows of the latest token: [R, Hq, 1, D] -> [R, 1, Hq, Dv]."""
         if self._plan is None or not spec.same_as(self._plan.spec):
             return self._planned(spec).run(query)
         return self._plan.run(query)
 
     def room(self) -> int:
         """Tokens that can come before buffers move; as many as one likes once these are as large as the window."""
-        return self.window if self._capacity == self.window else self._capacity - self.seen
+        return self.window if self._capacity == self.window else self._capacity - self.longest
 
     def ready_step(self) -> DecodeStep | None:
         """The call of the next token, where that needs no other memory than the latest did; else None."""
@@ -94,36 +100,46 @@ class WindowRing:
     def make_room(self, tokens: int) -> None:
         """Room for so many more tokens."""
         if self.room() < min(tokens, self.window):
-            capacity = min(self.window, self.seen + tokens)
-            with writable():
-                self.keys, self.values = (_grown(each, self.seen, capacity) for each in (self.keys, self.values))
-            self._plan = self._step = None
+            capacity = min(self.window, self.longest + tokens)
+            self._hold(_grown(self.keys, capacity), _grown(self.values, capacity))
 
-    def back_to(self, seen: int) -> None:
-        """Forgets the latest token, where it came: `seen` tokens are there, the one that had its place included."""
-        column, spares = seen % self.window, self._spares
-        if int(spares.column) == column:
-            self.keys[:, :, column], self.values[:, :, column] = spares.keys[:, :, 0], spares.values[:, :, 0]
-            spares.column.fill_(-1)
-        self.seen = seen
+    def back_to(self, seen: NDArray[np.int64]) -> None:
+        """Forgets the latest token, where it came: rows saw `seen` [R], and what had its place is there again."""
+        if bool((self.seen == seen).all()):
+            return
+        rows = torch.arange(len(seen), device="cpu")
+        columns = torch.from_numpy(seen % self.window)
+        self.keys[rows, :, columns] = self._spares[0][:, :, 0]
+        self.values[rows, :, columns] = self._spares[1][:, :, 0]
+        self._lengths.copy_(torch.from_numpy(seen.clip(max=self.window)))
+        self.seen[:] = seen
 
     def in_order(self) -> tuple[Tensor, Tensor]:
-        """Copies [R, H, N, D] and [R, H, N, Dv] of what the next token will see: the last N < W tokens."""
+        """Copies [R, H, N, D] and [R, H, N, Dv] of the last N < W tokens, which the next one sees; of even rows."""
         return self._last(self.window - 1)
 
     def all_in_order(self) -> tuple[Tensor, Tensor]:
-        """Copies [R, H, N, D] and [R, H, N, Dv] of what the latest token saw: the last N <= W tokens, it included."""
+        """Copies [R, H, N, D] and [R, H, N, Dv] of the last N <= W tokens, which the latest saw; of even rows."""
         return self._last(self.window)
 
     def selected(self, rows: Tensor) -> WindowRing:
         """A ring of its own of rows in a new order, with repeats or omissions (`rows` int64)."""
         with writable():
             keys, values = (each.index_select(0, rows) for each in (self.keys, self.values))
-        return WindowRing(keys, values, self.window, self.seen)
+        return WindowRing(keys, values, self.window, self.seen[rows.numpy()])
+
+    def joined(self, others: Sequence[WindowRing]) -> WindowRing:
+        """A ring of its own of these rows, and of those of others behind them."""
+        every = [self, *others]
+        capacity = max(each._capacity for each in every)
+        with writable():
+            keys = torch.cat([_grown(each.keys, capacity) for each in every])
+            values = torch.cat([_grown(each.values, capacity) for each in every])
+        return WindowRing(keys, values, self.window, np.concatenate([each.seen for each in every]))
 
     def tensors(self) -> list[Tensor]:
         """All that it holds."""
-        return [self.keys, self.values, *self._spares, self._lengths]
+        return [self.keys, self.values, *self._spares, self._lengths, self._seen_there]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WindowRing:
         with writable():
@@ -134,23 +150,20 @@ class WindowRing:
     def _capacity(self) -> int:
         return self.keys.shape[2]
 
-    @property
-    def _column(self) -> int:
-        """The next token's."""
-        return self.seen % self.window
+    def _hold(self, keys: Tensor, values: Tensor) -> None:
+        """Buffers from now on."""
+        with writable():
+            spares = keys.new_empty(_one(keys)), values.new_empty(_one(values))
+        # In one step, so that an interrupt finds all of it done or nothing.
+        self.__dict__.update(keys=keys, values=values, _spares=spares, _plan=None, _step=None)
 
-    def _count(self) -> None:
-        """Lengths with the next token, which stay once the window is full."""
-        if self.seen <= self.window:
-            self._lengths_here.fill(min(self.seen + 1, self.window))
-
-    def _again(self, step: DecodeStep, threads: c_int32) -> int:
-        """The status of a call, made once more for the next token."""
-        self._count()
-        status = step.again(self._column, threads.value)
-        if not status:
-            self.seen += 1
-        return status
+    keys: Tensor
+    """[R, H, C, D]"""
+    values: Tensor
+    """[R, H, C, Dv]"""
+    _spares: tuple[Tensor, Tensor]
+    _plan: DecodePlan | None
+    _step: DecodeStep | None
 
     def _step_for(self, query: Tensor, spec: AttentionSpec) -> DecodeStep | None:
         """The call for tokens that attend so, made anew where buffers moved or attention is another."""
@@ -165,23 +178,29 @@ class WindowRing:
         if query.dtype != self.keys.dtype or query.shape[-1] != self.keys.shape[-1]:
             return None
         if self.room() < 1:
-            self.make_room(max(FIRST_CAPACITY, int(self.seen * (GROWTH - 1))))
+            self.make_room(max(FIRST_CAPACITY, int(self.longest * (GROWTH - 1))))
         self._plan = self._planned(spec)
         self._step = self._called(query)
         return self._step
 
     def _called(self, query: Tensor) -> DecodeStep | None:
-        return DecodeStep.around(self._plan, self._segments(), self._spares, query)
+        return DecodeStep.around(self._plan, Ring(self._columns(), self._seen_there, *self._spares, self.window), query)
 
     def _last(self, tokens: int) -> tuple[Tensor, Tensor]:
-        places = torch.arange(max(0, self.seen - tokens), self.seen, device=self.keys.device) % self.window
+        assert self.is_even
+        places = torch.arange(max(0, self.longest - tokens), self.longest, device=self.keys.device) % self.window
         return self.keys.index_select(2, places), self.values.index_select(2, places)
 
     def _planned(self, spec: AttentionSpec) -> DecodePlan:
-        return DecodePlan([None] * len(self._lengths), self._segments(), spec)
+        return DecodePlan([None] * len(self.seen), self._columns(), spec)
 
-    def _segments(self) -> TailSegments:
+    def _columns(self) -> TailSegments:
         return TailSegments(self.keys, self.values, self._lengths)
+
+
+def _again(step: DecodeStep, threads: c_int32) -> int:
+    """The status of a call, made once more for the next token."""
+    return step.again(0, threads.value)
 
 
 def _laid(held: Tensor, seen: int, window: int, capacity: int) -> Tensor:
@@ -195,11 +214,14 @@ def _laid(held: Tensor, seen: int, window: int, capacity: int) -> Tensor:
     return buffer
 
 
-def _grown(held: Tensor, tokens: int, capacity: int) -> Tensor:
-    """A buffer with more columns, of which so many are filled: it has not come to its end yet."""
-    rows, heads, _, dim = held.shape
-    buffer = held.new_empty(rows, heads, capacity, dim)
-    buffer[:, :, :tokens] = held[:, :, :tokens]
+def _grown(held: Tensor, capacity: int) -> Tensor:
+    """A buffer [R, H, C, D] with more columns behind those there are: none has come to its end yet."""
+    if held.shape[2] == capacity:
+        return held
+    rows, heads, columns, dim = held.shape
+    with writable():
+        buffer = held.new_empty(rows, heads, capacity, dim)
+    buffer[:, :, :columns] = held
     return buffer
 
 

@@ -92,7 +92,7 @@ def decode_rows(
     model: PreTrainedModel, rows: Sequence[AnswerStart], max_new_tokens: int, stops: frozenset[int]
 ) -> list[Decoded]:
     """The same side by side where the caches can be joined, one by one where they cannot."""
-    if all(row.cache.is_attention_alone() for row in rows):
+    if all(row.cache.may_be_joined() for row in rows):
         return decode_batch(model, rows, max_new_tokens, stops)
     return [decode_batch(model, [row], max_new_tokens, stops)[0] for row in rows]
 

@@ -137,7 +137,8 @@ class AppendArgs(ctypes.Structure):
         ("second", ColumnsArgs),
         ("lengths", ctypes.c_void_p),
         ("column", ctypes.c_int64),
-        ("spared", ctypes.c_void_p),
+        ("seen", ctypes.c_void_p),
+        ("window", ctypes.c_int64),
     )
 
 

@@ -21,15 +21,18 @@ from winnow.kernels.segments import TailSegments
 from winnow.kernels.sizes import LayerSizes
 
 
-class Spares(NamedTuple):
-    """The token that the latest one of a ring took the place of."""
+class Ring(NamedTuple):
+    """Buffers of R rows in which the token t of a row lies in column t % W."""
 
-    keys: Tensor
-    """[R, H, 1, D]"""
-    values: Tensor
+    columns: TailSegments
+    """The buffers, of which rows attend to as many columns as their lengths say."""
+    seen: Tensor
+    """[R] int64: tokens of all times, which grow in place as lengths do."""
+    spare_keys: Tensor
+    """[R, H, 1, D]: what the latest token took the place of."""
+    spare_values: Tensor
     """[R, H, 1, Dv]"""
-    column: Tensor
-    """[1] int64: where it was."""
+    window: int
 
 
 def native_plan(plan: object) -> NativePlan | None:
@@ -82,18 +85,18 @@ class DecodeStep:
         return cls(kernels, tail, (tokens, queries), query, ring)
 
     @classmethod
-    def around(cls, plan: object, ring: TailSegments, spares: Spares, query: Tensor) -> DecodeStep | None:
-        """The same over a ring, where a token's keys and values take the named column of every row.
+    def around(cls, plan: object, ring: Ring, query: Tensor) -> DecodeStep | None:
+        """The same over rings, where a token of a row takes the place of the oldest.
 
-        None where the compiled library does not serve. ring: of which rows attend to the first columns, as its lengths
-        say. spares: what the token takes the place of is written there.
+        None where the compiled library does not serve.
         """
-        kernels = native_plan(plan)
+        kernels, tail = native_plan(plan), ring.columns
         if kernels is None:
             return None
-        tokens = _one_token(ring.keys, ring.values)
-        tokens.first.spare, tokens.second.spare, tokens.spared = (each.data_ptr() for each in spares)
-        return cls(kernels, ring, (tokens, AppendArgs()), query, spares)
+        tokens = _one_token(tail.keys, tail.values, tail.lengths)
+        tokens.first.spare, tokens.second.spare = ring.spare_keys.data_ptr(), ring.spare_values.data_ptr()
+        tokens.seen, tokens.window = ring.seen.data_ptr(), ring.window
+        return cls(kernels, tail, (tokens, AppendArgs()), query, ring)
 
     def __init__(
         self,
@@ -133,7 +136,7 @@ class DecodeStep:
     def run(self, query: Tensor, keys: Tensor, values: Tensor, column: int) -> Tensor | None:
         """Attention [R, 1, Hq, Dv] over all that rows hold and these, which they hold then; None: there is no room.
 
-        Of the three only what `takes` and `asks` accept. column: of the ring, for the query, or for the token.
+        Of the three only what `takes` and `asks` accept. column: of the ring, for the query.
         """
         output = torch.empty_like(self._kind.like)
         args = self._args

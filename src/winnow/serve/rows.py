@@ -94,7 +94,7 @@ class Row:
 
 def joins(cache: CompressedCache) -> bool:
     """True if a cache can be of several rows, and each of them is what it would be alone."""
-    return cache.is_attention_alone() and not rotates_by_length(cache.config)
+    return cache.may_be_joined() and not rotates_by_length(cache.config)
 
 
 class Batch:
