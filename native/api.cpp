@@ -62,6 +62,9 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_NO_MEMORY),
     WINNOW_NAMED(WINNOW_BAD_PART),
     WINNOW_NAMED(WINNOW_BAD_LAYER),
+    WINNOW_NAMED(WINNOW_SWISH),
+    WINNOW_NAMED(WINNOW_GELU_TANH),
+    WINNOW_NAMED(WINNOW_GELU),
     WINNOW_NAMED(WINNOW_UNSCALED),
     WINNOW_NAMED(WINNOW_PER_SLOT),
     WINNOW_NAMED(WINNOW_GROUPED),
@@ -88,6 +91,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_prefill_args)),
     WINNOW_NAMED(sizeof(winnow_linear_layer)),
     WINNOW_NAMED(sizeof(winnow_linear_stack)),
+    WINNOW_NAMED(sizeof(winnow_gate)),
     WINNOW_NAMED(sizeof(winnow_mixture)),
     WINNOW_NAMED(sizeof(winnow_gated_layers)),
     WINNOW_NAMED(sizeof(winnow_norm)),
@@ -195,6 +199,7 @@ int32_t winnow_linear_of_stack(const winnow_linear_stack* stack, int64_t rows, c
 int32_t winnow_mix(const winnow_mixture* mixture, int64_t tokens, const int64_t* experts, const float* weights,
                    const void* inputs, void* outputs, int32_t threads) {
   if (!winnow::linear_of(mixture->enter.first) || !winnow::linear_of(mixture->leave.first)) return WINNOW_UNKNOWN_ISA;
+  if (!winnow::is_defined(mixture->gate)) return WINNOW_BAD_GATE;
   if (!winnow::has_layers(mixture->enter, experts, tokens * mixture->chosen)) return WINNOW_BAD_LAYER;
   return with_memory([&] { winnow::mix(*mixture, tokens, experts, weights, inputs, outputs, threads); });
 }
@@ -208,22 +213,24 @@ int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void
   const winnow_linear_layer &of_gate = layers->gate, &of_up = layers->up;
   const auto gate_linear = winnow::linear_of(of_gate), up_linear = winnow::linear_of(of_up);
   if (!gate_linear || !up_linear) return WINNOW_UNKNOWN_ISA;
+  if (!winnow::is_defined(layers->by)) return WINNOW_BAD_GATE;
   const auto gate = winnow::active_kernels().gate[of_up.dtype];
   return with_memory([&] {
     void* gates = workspace.reserve(rows * of_gate.outputs * winnow::kElementBytes[of_gate.dtype]);
     const winnow::LinearRows all{rows, inputs, outputs}, all_gates{rows, inputs, gates};
+    const winnow::GatedRows gated{rows, of_up.outputs, gates, outputs, outputs, of_up.outputs};
     if (const auto* many = winnow::kernel_of_many(of_up, rows)) {
       winnow::multiply_many_rows(of_gate, *many, all_gates, threads);
       winnow::multiply_many_rows(of_up, *many, all, threads);
       winnow::run_blocks(threads, of_up.outputs, kGatedAtOnce,
-                         [&](int, int64_t first, int64_t last) { gate(gates, all, of_up.outputs, first, last); });
+                         [&](int, int64_t first, int64_t last) { gate(layers->by, gated, first, last); });
       return;
     }
     winnow::run_pieces(winnow::threads_for(of_up, of_up.outputs, threads), of_up.outputs, winnow::kOutputsAtOnce,
                        [&](int, int64_t first, int64_t last) {
                          gate_linear(of_gate, all_gates, first, last);
                          up_linear(of_up, all, first, last);
-                         gate(gates, all, of_up.outputs, first, last);
+                         gate(layers->by, gated, first, last);
                        });
   });
 }

@@ -28,7 +28,14 @@ enum winnow_status {
   WINNOW_BAD_LENGTH = 2,  /* a tail is longer than its capacity */
   WINNOW_UNKNOWN_ISA = 3,
   WINNOW_BAD_PART = 4,    /* sizes of a part contradict each other, or its channels the head's */
-  WINNOW_BAD_LAYER = 5    /* a row is for a layer that there is not */
+  WINNOW_BAD_LAYER = 5,   /* a row is for a layer that there is not */
+  WINNOW_BAD_GATE = 6     /* an activation that there is not, or numbers that it is not defined for */
+};
+
+enum winnow_activation {
+  WINNOW_SWISH = 0,     /* x / (1 + exp(-alpha * x)): silu where alpha is 1 */
+  WINNOW_GELU_TANH = 1, /* x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2 */
+  WINNOW_GELU = 2       /* x * (1 + erf(x / sqrt(2))) / 2 */
 };
 
 enum winnow_scaling {
@@ -220,17 +227,29 @@ struct winnow_linear_stack {
   int64_t weight_bytes, scales_bytes, bias_bytes;  /* from those of a layer to those of the next */
 };
 
+/* A gate: outputs of one layer, gate, and of another, up -> activation(min(gate, limit)) * (clamp(up, -limit, limit) + offset).
+ * Activations are rounded to the dtype, and so are products. */
+struct winnow_gate {
+  int32_t activation;          /* a winnow_activation */
+  float alpha;                 /* finite and above 0 */
+  float limit;                 /* at least 0; infinite where there is none */
+  float offset;
+};
+
 /* Experts of one dtype, as many in both stacks, of which every token has `chosen`. A layer of `enter` has twice as many outputs
- * as one of `leave` has inputs: those of a gate, and those that it gates. Where `enter` has 4 bits, these are whole blocks of
- * WINNOW_LINEAR_OUTPUTS. */
+ * as one of `leave` has inputs: those of a gate, and those that it gates. Where these lie one behind the other and `enter` has
+ * 4 bits, they are whole blocks of WINNOW_LINEAR_OUTPUTS. */
 struct winnow_mixture {
   struct winnow_linear_stack enter, leave;
   int64_t chosen;
+  struct winnow_gate gate;
+  int32_t interleaved;         /* 1: an output of the gate, one that it gates, and so on; 0: first all of the gate */
 };
 
 /* Two linear layers of as many inputs and outputs, and one dtype. */
 struct winnow_gated_layers {
   struct winnow_linear_layer gate, up;
+  struct winnow_gate by;
 };
 
 /* A norm by the root of the mean of squares: rows over that root times a weight, rounded to their dtype. */
@@ -316,8 +335,8 @@ WINNOW_EXPORT int32_t winnow_linear_of_stack(const struct winnow_linear_stack *s
                                              const void *inputs, void *outputs, int32_t threads);
 
 /* Inputs [tokens, width] -> outputs [tokens, width]: the sum of what the experts [tokens, chosen] of a token give, each times
- * its weight [tokens, chosen]: leave(silu(gate) * up), where gate and up are halves of what enters. These, silu and what an
- * expert gives are rounded to the dtype, and the sum is once. It is made for few tokens. Returns as winnow_linear_of_stack, or
+ * its weight [tokens, chosen]: what leaves of what is gated of what enters. These and what an expert gives are rounded to the
+ * dtype, and the sum is once. It is made for few tokens. Returns as winnow_linear_of_stack, or WINNOW_BAD_GATE, or
  * WINNOW_NO_MEMORY. */
 WINNOW_EXPORT int32_t winnow_mix(const struct winnow_mixture *mixture, int64_t tokens, const int64_t *experts,
                                  const float *weights, const void *inputs, void *outputs, int32_t threads);
@@ -329,8 +348,8 @@ WINNOW_EXPORT int32_t winnow_multiplies_many(int32_t dtype);
  * with AVX-512 BF16, 32 on those with AVX2 alone, else 0. */
 WINNOW_EXPORT int64_t winnow_nibble_outputs(int32_t dtype);
 
-/* Inputs of both layers -> silu(gate's outputs) times up's, where silu(x) = x / (1 + exp(-x)); both, and silu, are rounded to
- * the dtype. Returns as winnow_linear, or WINNOW_NO_MEMORY. */
+/* Inputs of both layers -> the outputs of one, which are rounded to the dtype, gated by the other's, which are, too. Returns as
+ * winnow_linear, or WINNOW_BAD_GATE, or WINNOW_NO_MEMORY. */
 WINNOW_EXPORT int32_t winnow_gated(const struct winnow_gated_layers *layers, int64_t rows, const void *inputs,
                                    void *outputs, int32_t threads);
 

@@ -10,6 +10,7 @@
 
 #include "bytes.hpp"
 #include "known/compare.hpp"
+#include "known/gate.hpp"
 #include "known/numbers.hpp"
 #include "winnow_native.h"
 
@@ -83,6 +84,7 @@ inline void check_gated(Bytes& from, uint64_t seed) {
   winnow_gated_layers layers{};
   layers.gate = linear_layer(from, arrays);
   layers.up = like(layers.gate, arrays);
+  layers.by = gate_from(from);
   const int32_t dtype = layers.up.dtype, threads = static_cast<int32_t>(from.among(1, 3));
   const int64_t rows = from.below(20), count = rows * layers.up.outputs;
   const void* inputs = arrays.numbers(dtype, rows * layers.up.inputs, false);
@@ -90,15 +92,20 @@ inline void check_gated(Bytes& from, uint64_t seed) {
   const int32_t status = winnow_gated(&layers, rows, inputs, outputs, threads);
   if (layers.up.bits == 4 && status == WINNOW_UNKNOWN_ISA) return;
   expect(status == WINNOW_OK, "winnow_gated refused");
+  winnow_gated_layers none = layers;
+  none.by = undefined(layers.by, from);
+  expect(winnow_gated(&none, rows, inputs, nullptr, threads) == WINNOW_BAD_GATE, "winnow_gated took a gate that there is not");
   void* gates = arrays.zeros<uint8_t>(count * bytes_of(dtype));
   void* ups = arrays.zeros<uint8_t>(count * bytes_of(dtype));
   winnow_linear(&layers.gate, rows, inputs, gates, threads);
   winnow_linear(&layers.up, rows, inputs, ups, threads);
   for (int64_t i = 0; i < count; ++i) {
     const double gate = number_at(dtype, gates, i), up = number_at(dtype, ups, i);
-    const double expected = gate / (1 + std::exp(-gate)) * up;
-    // Numbers beyond those of fp16 are infinite.
-    const double error = std::fabs(expected) * (std::ldexp(1.1, -mantissa_bits(dtype)) + 1e-6) + std::fabs(up) * 1e-6;
+    const double activated = activation_of(layers.by, gate), met = met_by(layers.by, up), expected = activated * met;
+    // What is added may cancel. Numbers beyond those of fp16 are infinite, and below 2^-14 its steps are no smaller.
+    const double offset = std::fabs(layers.by.offset), sizes = std::fabs(up) + offset * (1 + std::fabs(activated));
+    const double step = dtype == WINNOW_F16 ? 0x1p-24 : 0;
+    const double error = std::fabs(expected) * (std::ldexp(1.1, -mantissa_bits(dtype)) + 1e-6) + sizes * 1e-6 + step;
     const double found = number_at(dtype, outputs, i);
     if (dtype == WINNOW_F16 && std::fabs(expected) > 65000) continue;
     expect(std::fabs(found - expected) <= error, "gated number " + std::to_string(i) + " is " + std::to_string(found) +

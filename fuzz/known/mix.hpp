@@ -8,6 +8,7 @@
 
 #include "bytes.hpp"
 #include "known/compare.hpp"
+#include "known/gate.hpp"
 #include "known/linear.hpp"
 #include "known/numbers.hpp"
 #include "known/stack.hpp"
@@ -27,14 +28,16 @@ inline winnow_linear_layer shape_of(int64_t outputs, int64_t inputs, int32_t bit
 struct Expert {
   std::vector<double> found, room;
 
-  Expert(const winnow_linear_layer& enter, const winnow_linear_layer& leave, const void* input, Arrays& arrays)
-      : found(static_cast<size_t>(leave.outputs)), room(found.size()) {
+  Expert(const winnow_mixture& mixture, int64_t expert, const void* input, Arrays& arrays)
+      : found(static_cast<size_t>(mixture.leave.first.outputs)), room(found.size()) {
+    const winnow_linear_layer enter = layer_at(mixture.enter, expert), leave = layer_at(mixture.leave, expert);
     void* entered = arrays.zeros<uint8_t>(enter.outputs * bytes_of(enter.dtype));
     winnow_linear(&enter, 1, input, entered, 1);
     std::vector<double> inner(static_cast<size_t>(leave.inputs));
     for (int64_t i = 0; i < leave.inputs; ++i) {
-      const double gate = number_at(enter.dtype, entered, i), up = number_at(enter.dtype, entered, leave.inputs + i);
-      inner[i] = gate / (1 + std::exp(-gate)) * up;
+      const int64_t gate = mixture.interleaved ? 2 * i : i, up = mixture.interleaved ? 2 * i + 1 : leave.inputs + i;
+      inner[i] = activation_of(mixture.gate, number_at(enter.dtype, entered, gate)) *
+                 met_by(mixture.gate, number_at(enter.dtype, entered, up));
     }
     for (int64_t o = 0; o < leave.outputs; ++o) {
       double sizes = 0;
@@ -56,11 +59,14 @@ inline void check_mix(Bytes& from, uint64_t seed) {
   constexpr int32_t kBits[] = {16, 8, 4};
   const int32_t bits = kBits[from.below(3)];
   const auto dtype = static_cast<int32_t>(bits == 4 ? int64_t{WINNOW_BF16} : from.below(3));
-  const int64_t inner = bits == 4 ? 64 * from.among(1, 2) : from.among(1, 90);
+  const bool interleaved = from.coin();
+  const int64_t inner = bits == 4 ? (interleaved ? 32 : 64) * from.among(1, 2) : from.among(1, 90);
   const int64_t width = bits == 4 ? 64 * from.among(1, 2) : from.among(1, 90);
   const int64_t number = from.among(1, 5), tokens = from.below(7);
   const bool bias = from.coin();
   winnow_mixture mixture{};
+  mixture.gate = gate_from(from);
+  mixture.interleaved = interleaved;
   mixture.enter = stack_of(shape_of(2 * inner, width, bits, dtype, bias), number, arrays);
   mixture.leave = stack_of(shape_of(width, inner, bits, dtype, bias), number, arrays);
   mixture.chosen = from.among(1, number);
@@ -77,11 +83,14 @@ inline void check_mix(Bytes& from, uint64_t seed) {
       winnow_mix(&mixture, tokens, experts, weights, inputs, outputs, static_cast<int32_t>(from.among(1, 3)));
   if (bits == 4 && status == WINNOW_UNKNOWN_ISA) return;
   expect(status == WINNOW_OK, "winnow_mix refused");
+  winnow_mixture none = mixture;
+  none.gate = undefined(mixture.gate, from);
+  expect(winnow_mix(&none, tokens, experts, weights, inputs, nullptr, 1) == WINNOW_BAD_GATE,
+         "winnow_mix took a gate that there is not");
   for (int64_t token = 0; token < tokens; ++token) {
     std::vector<double> sums(static_cast<size_t>(width)), room(sums.size());
     for (int64_t i = token * mixture.chosen; i < (token + 1) * mixture.chosen; ++i) {
-      const Expert expert(layer_at(mixture.enter, experts[i]), layer_at(mixture.leave, experts[i]),
-                          inputs + token * width * bytes, arrays);
+      const Expert expert(mixture, experts[i], inputs + token * width * bytes, arrays);
       for (int64_t o = 0; o < width; ++o) {
         sums[o] += weights[i] * expert.found[o];
         room[o] += weights[i] * expert.room[o];

@@ -1,6 +1,7 @@
 // Kernels of the instruction set in use for a linear layer.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "linear/contract.hpp"
@@ -20,6 +21,11 @@ inline LinearFunction linear_of(const winnow_linear_layer& layer) {
   const Kernels& kernels = active_kernels();
   if (layer.bits == 4) return kernels.linear_int4[layer.dtype].function;
   return (layer.bits == 8 ? kernels.linear_int8 : kernels.linear)[layer.dtype];
+}
+
+inline bool is_defined(const winnow_gate& gate) {
+  const bool known = gate.activation >= WINNOW_SWISH && gate.activation <= WINNOW_GELU;
+  return known && std::isfinite(gate.alpha) && gate.alpha > 0 && gate.limit >= 0;
 }
 
 // The kernel for so many rows, if there are many and there is one for them.

@@ -24,8 +24,16 @@ struct NibblesFunction {
   int64_t outputs;
 };
 
-// Multiplies the outputs first to last - 1 of all rows, which are `stride` apart, by silu of those of a gate.
-using GateFunction = void (*)(const void* gates, const LinearRows&, int64_t stride, int64_t first, int64_t last);
+// Rows of a gate's outputs, and of those that it gates; rows of both are `stride` apart.
+struct GatedRows {
+  int64_t count, stride;
+  const void *gates, *ups;  // null: each is behind the output of the gate, instead of the next one of that
+  void* outputs;            // may be `ups`
+  int64_t outputs_stride;
+};
+
+// Gates the numbers first to last - 1 of all rows.
+using GateFunction = void (*)(const winnow_gate&, const GatedRows&, int64_t first, int64_t last);
 
 // Rows of `width` numbers, and a weight for each that counts, by their places.
 struct WeighedRows {

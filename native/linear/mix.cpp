@@ -8,6 +8,7 @@
 #include "linear/stack.hpp"
 #include "runtime/pool.hpp"
 #include "runtime/workspace.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
@@ -18,6 +19,8 @@ class Mixing {
   Mixing(const winnow_mixture& mixture, int64_t tokens, const int64_t* experts, int32_t threads)
       : enter_(mixture.enter),
         leave_(mixture.leave),
+        gate_(mixture.gate),
+        interleaved_(mixture.interleaved),
         bytes_(kElementBytes[enter_.first.dtype]),
         chosen_(mixture.chosen),
         tokens_(tokens),
@@ -61,7 +64,7 @@ class Mixing {
     }
   }
 
-  // The outputs of a layer that enters are those of the gate, and as many that it gates.
+  // The outputs of a layer that enters are those of the gate, and as many that it gates: behind them, or in turn with them.
   void enter() const {
     const winnow_linear_layer& alike = enter_.first;
     const int64_t inner = leave_.first.inputs;
@@ -71,14 +74,16 @@ class Mixing {
     run_outputs(threads, runs_, count_, inner, [&](const Run& run, int64_t first, int64_t last) {
       const LinearRows rows = part_of(alike, {rows_, gathered_, entered_}, run.first, run.count);
       const winnow_linear_layer layer = layer_of(enter_, run.layer);
-      linear(layer, rows, first, last);
-      linear(layer, rows, inner + first, inner + last);
-      char* gated = static_cast<char*>(rows.outputs) + inner * bytes_;
-      gate(rows.outputs, {run.count, nullptr, gated}, 2 * inner, first, last);
-      for (int64_t row = 0; row < run.count; ++row) {
-        std::memcpy(inner_ + ((run.first + row) * inner + first) * bytes_, gated + (row * 2 * inner + first) * bytes_,
-                    static_cast<size_t>((last - first) * bytes_));
+      if (interleaved_) {
+        const int64_t begin = 2 * first, end = 2 * last, middle = least(begin + kOutputsAtOnce, end);
+        linear(layer, rows, begin, middle);
+        if (middle < end) linear(layer, rows, middle, end);
+      } else {
+        linear(layer, rows, first, last);
+        linear(layer, rows, inner + first, inner + last);
       }
+      const void* ups = interleaved_ ? nullptr : static_cast<char*>(rows.outputs) + inner * bytes_;
+      gate(gate_, {run.count, 2 * inner, rows.outputs, ups, inner_ + run.first * inner * bytes_, inner}, first, last);
     });
   }
 
@@ -101,6 +106,8 @@ class Mixing {
   }
 
   const winnow_linear_stack &enter_, &leave_;
+  const winnow_gate& gate_;
+  const bool interleaved_;
   const int64_t bytes_, chosen_, tokens_, rows_;
   const int32_t threads_;
   int64_t *order_, *places_, *layers_, count_;

@@ -187,7 +187,7 @@ def exact(both: Pair, count: int = 5) -> None:
 
 
 @pytest.mark.parametrize("bits", [16, 8, 4])
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma3_text", "gpt_oss"])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_layers_and_experts_by_the_kernels_are_replayed(family: str, bits: int, rows: int) -> None:
     model = build(family, hidden_size=64, intermediate_size=128, moe_intermediate_size=64).to(torch.bfloat16)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.dense_attention import DTYPES
+from support.gates import GATES, activated, met
 from support.instruction_sets import needs_native
 from winnow.kernels import native
+from winnow.kernels.gate import SILU, Gate
 from winnow.kernels.gated import GatedPlan
 from winnow.kernels.linear import LinearPlan, Weight, outputs_together
-from winnow.kernels.native_args import NO_MEMORY
+from winnow.kernels.native_args import NO_MEMORY, GateArgs, GatedLayers
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
+BAD_GATE = 6
+"""WINNOW_BAD_GATE"""
 
 
 def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> LinearPlan:
@@ -40,10 +47,11 @@ def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) 
     st.sampled_from([(16, 16), (8, 8), (4, 4), (4, 8), (16, 8)]),
     st.sampled_from(DTYPES),
     st.booleans(),
+    st.sampled_from(list(GATES.values())),
     st.integers(0, 99),
 )
 def test_a_gate_is_that_of_both_layers(
-    isas: list[str], blocks: int, rest: int, groups: int, rows: int, bits, dtype, bias: bool, seed: int
+    isas: list[str], blocks: int, rest: int, groups: int, rows: int, bits, dtype, bias: bool, by: Gate, seed: int
 ) -> None:
     torch.manual_seed(seed)
     if 4 in bits:
@@ -55,24 +63,77 @@ def test_a_gate_is_that_of_both_layers(
         native.select_isa(isa)
         if 4 in bits and not outputs_together(dtype):
             with pytest.raises(ValueError, match="bits"):
-                GatedPlan(gate, up).run(inputs)
+                GatedPlan(gate, up, by).run(inputs)
             continue
-        found = GatedPlan(gate, up).run(inputs)
-        # From the layers' own outputs, which are tested by themselves: left are silu, its rounding and the product's.
-        gates, ups = gate.run(inputs).double(), up.run(inputs).double()
-        expected = gates / (1 + (-gates).exp()) * ups
-        bound = 1.1 * torch.finfo(dtype).eps * expected.abs() + 1e-6 * ups.abs() + torch.finfo(dtype).tiny
+        found = GatedPlan(gate, up, by).run(inputs)
+        # From the layers' own outputs, which are tested by themselves: left are activations, their rounding and that of
+        # products, and an offset, which may cancel.
+        activations, ups = activated(by, gate.run(inputs)), up.run(inputs)
+        expected = activations * met(by, ups)
+        sizes = (1 + by.offset * activations.abs()) * (ups.double().abs() + abs(by.offset))
+        bound = 1.1 * torch.finfo(dtype).eps * expected.abs() + 1e-6 * sizes + torch.finfo(dtype).tiny
         assert found.dtype == dtype
         assert bool(((found.double() - expected).abs() <= bound).all()), isa
 
 
-@pytest.mark.parametrize("number", [-3e38, -1e4, -200.0, -88.0, -87.0, -20.0, -0.0, 0.0, 1e-30, 20.0, 100.0, 3e38])
-def test_gates_of_any_size(number: float) -> None:
+def of_numbers(by: Gate, gate: float, up: float = 1.0) -> torch.Tensor:
+    """The number [1, 1] that a gate makes of two of float32."""
+    plans = [LinearPlan(Weight(torch.zeros(1, 1), torch.tensor([each]))) for each in (gate, up)]
+    return GatedPlan(*plans, by).run(torch.ones(1, 1))
+
+
+@pytest.mark.parametrize("number", [-3e38, -1e4, -200.0, -88.0, -87.0, -20.0, -9.9, -5.0, -0.0, 0.0, 1e-30, 0.9, 20.0])
+@pytest.mark.parametrize("by", GATES.values(), ids=GATES)
+def test_gates_of_any_size(by: Gate, number: float, isas: list[str]) -> None:
+    for isa in isas:
+        native.select_isa(isa)
+        for gate in (number, -number):
+            expected = activated(by, torch.tensor([[gate]])) * met(by, torch.ones(1))
+            torch.testing.assert_close(
+                of_numbers(by, gate).double(), expected, rtol=1e-6, atol=1e-12 * min(1, abs(gate))
+            )
+
+
+@pytest.mark.parametrize("by", GATES.values(), ids=GATES)
+def test_outputs_without_a_size(by: Gate) -> None:
+    assert of_numbers(by, math.nan).isnan()
+    assert of_numbers(by, 1.0, math.nan).isnan()
+    assert abs(float(of_numbers(by, -math.inf))) < 1e-27
+    assert float(of_numbers(by, math.inf)) == pytest.approx(
+        float(activated(by, torch.tensor(math.inf)) * met(by, torch.ones(1)))
+    )
+    # A limit is for both.
+    assert float(of_numbers(by, 1.0, -math.inf)) == pytest.approx(
+        float(activated(by, torch.ones(1)) * met(by, torch.tensor(-math.inf)))
+    )
+
+
+@pytest.mark.parametrize("by", GATES.values(), ids=GATES)
+def test_the_definition_in_torch_is_that_of_the_kernels(by: Gate) -> None:
+    gates, ups = torch.randn(2, 300, dtype=torch.float64) * 10
+    torch.testing.assert_close(by.gated(gates, ups), activated(by, gates) * met(by, ups), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"alpha": 0.0}, {"alpha": -1.0}, {"alpha": math.inf}, {"limit": -1.0}, {"limit": math.nan}]
+)
+def test_gates_that_there_are_not_are_refused(settings: dict[str, float]) -> None:
     one = LinearPlan(Weight(torch.ones(1, 1)))
-    gate = LinearPlan(Weight(torch.full((1, 1), number)))
-    found = GatedPlan(gate, one).run(torch.ones(1, 1))
-    expected = torch.nn.functional.silu(torch.tensor([[number]]))
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=2e-36)
+    with pytest.raises(ValueError, match="there is no gate"):
+        GatedPlan(one, one, SILU._replace(**settings))
+    refused(GateArgs(0, *SILU._replace(**settings)[1:]))
+
+
+@pytest.mark.parametrize("activation", [-1, 3, 2**31 - 1])
+def test_activations_that_there_are_not_are_refused(activation: int) -> None:
+    refused(GateArgs(activation, *SILU[1:]))
+
+
+def refused(by: GateArgs) -> None:
+    """Checks that the library does not compute with such a gate."""
+    layer = LinearPlan(Weight(torch.ones(1, 1))).layer
+    run = native.loaded_library().winnow_gated
+    assert run(ctypes.byref(GatedLayers(layer, layer, by)), 0, None, None, 1) == BAD_GATE
 
 
 def test_what_is_not_a_number_stays_where_it_is() -> None:

@@ -2,44 +2,64 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import NamedTuple
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.functional import silu
 
 from support.dense_attention import DTYPES
+from support.gates import GATES, gated
 from support.instruction_sets import needs_native
 from support.linear_layers import random_stack
 from winnow.kernels import native
+from winnow.kernels.gate import SILU, Gate
 from winnow.kernels.linear import outputs_together
 from winnow.kernels.mixture import MixturePlan
+from winnow.kernels.native_args import GateArgs, MixtureArgs
 from winnow.kernels.stack import StackPlan
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
 EXPERTS = 5
+BAD_GATE = 6
+"""WINNOW_BAD_GATE"""
 
 
-def mixture(width: int, inner: int, bits: int, dtype: torch.dtype, bias: bool, chosen: int) -> MixturePlan:
+class Gating(NamedTuple):
+    """The gate between the layers of an expert, and how its numbers lie."""
+
+    by: Gate = SILU
+    interleaved: bool = False
+
+
+HALVES = Gating()
+
+
+def mixture(
+    width: int, inner: int, bits: int, dtype: torch.dtype, bias: bool, chosen: int, gating: Gating = HALVES
+) -> MixturePlan:
     """Random experts, whose numbers fp16 holds."""
 
     def layers(outputs: int, inputs: int) -> StackPlan:
         weights = random_stack(EXPERTS, outputs, inputs, bits, dtype, bias)
         return StackPlan(weights._replace(scales=None if weights.scales is None else weights.scales / 64))
 
-    return MixturePlan(layers(2 * inner, width), layers(width, inner), chosen)
+    return MixturePlan(layers(2 * inner, width), layers(width, inner), chosen, *gating)
 
 
-def by_layers(plan: MixturePlan, inputs: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+def by_layers(plan: MixturePlan, gating: Gating, inputs: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
     """Each token by each of its experts: layers as they give it, and what is between in float64, then rounded."""
     outputs = torch.zeros(len(inputs), plan.outputs, dtype=torch.float64)
     for token, (row, chosen) in enumerate(zip(inputs, experts, strict=True)):
         for expert, weight in zip(chosen, weights[token], strict=True):
-            gate, up = plan.enter.run(row[None], expert[None]).double().chunk(2, dim=1)
-            gated = (silu(gate).to(inputs.dtype).double() * up).to(inputs.dtype)
-            outputs[token] += weight.double() * plan.leave.run(gated, expert[None])[0].double()
+            entered = plan.enter.run(row[None], expert[None])
+            gates, ups = (entered[:, ::2], entered[:, 1::2]) if gating.interleaved else entered.chunk(2, dim=1)
+            left = plan.leave.run(gated(gating.by, gates, ups), expert[None])
+            outputs[token] += weight.double() * left[0].double()
     return outputs
 
 
@@ -59,6 +79,7 @@ def given_tokens(tokens: int, width: int, chosen: int, dtype: torch.dtype) -> tu
     st.sampled_from(DTYPES),
     st.booleans(),
     st.integers(1, 3),
+    st.builds(Gating, st.sampled_from(list(GATES.values())), st.booleans()),
 )
 def test_tokens_are_sums_of_what_their_experts_give(
     isas: list[str],
@@ -70,10 +91,12 @@ def test_tokens_are_sums_of_what_their_experts_give(
     dtype: torch.dtype,
     bias: bool,
     threads: int,
+    gating: Gating,
 ) -> None:
     torch.manual_seed(tokens + inner)
-    inner, width = (-(-inner // 64) * 64, 64 * groups) if bits == 4 else (inner, 32 * groups)
-    plan, what = mixture(width, inner, bits, dtype, bias, chosen), given_tokens(tokens, width, chosen, dtype)
+    whole = 32 if gating.interleaved else 64
+    inner, width = (-(-inner // whole) * whole, 64 * groups) if bits == 4 else (inner, 32 * groups)
+    plan, what = mixture(width, inner, bits, dtype, bias, chosen, gating), given_tokens(tokens, width, chosen, dtype)
     used, room = torch.get_num_threads(), {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}[dtype]
     for isa in isas:
         native.select_isa(isa)
@@ -85,7 +108,7 @@ def test_tokens_are_sums_of_what_their_experts_give(
         found = plan.run(*what)
         torch.set_num_threads(used)
         assert found.dtype == dtype
-        expected = by_layers(plan, *what)
+        expected = by_layers(plan, gating, *what)
         atol = room * float(expected.abs().max()) if tokens else 0
         torch.testing.assert_close(found.double(), expected, rtol=0, atol=atol, msg=isa)
 
@@ -139,3 +162,10 @@ def test_layers_that_do_not_fit_together_are_refused(enter: tuple[int, ...], lea
     plans = [StackPlan(random_stack(*sizes, torch.bfloat16, False)) for sizes in (enter, leave)]
     with pytest.raises(ValueError, match="are not those that enter and leave experts"):
         MixturePlan(*plans, 2)
+
+
+@pytest.mark.parametrize("activation", [-1, 3])
+def test_activations_that_there_are_not_are_refused(activation: int) -> None:
+    plan = mixture(32, 8, 16, torch.float32, False, 2)
+    given = MixtureArgs(plan.enter.stack, plan.leave.stack, 2, GateArgs(activation, *SILU[1:]), False)
+    assert native.loaded_library().winnow_mix(ctypes.byref(given), 0, None, None, None, None, 1) == BAD_GATE

@@ -18,9 +18,9 @@ from support.stand_ins import assert_same_answers, assert_same_logits, loaded, u
 from winnow.kernels import linear
 from winnow.kernels.gated import GatedPlan
 from winnow.kernels.linear import multiplies_many
-from winnow.models import feed_in_pieces, few_rows, gate_in_one_pass, gated, quantized
+from winnow.models import feed_in_pieces, few_rows, gate_in_one_pass, gated, quantize_weights, quantized
 from winnow.models.compiled import CompiledLinear
-from winnow.models.gated import GatedMLP, computes_the_same
+from winnow.models.gated import GatedMLP, gate_of_mlp
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
 from winnow.models.mlps import PiecewiseMLP
@@ -69,9 +69,10 @@ def replaced(model: nn.Module) -> list[nn.Module]:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_pytorch_tanh"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_an_mlp_computes_what_it_did(dtype, gates):
-    plain = mlp(dtype)
+def test_an_mlp_computes_what_it_did(dtype, activation, gates):
+    plain = mlp(dtype, hidden_act=activation)
     model = with_gates(plain)
     assert replaced(model)
     for shape in ((1, 1), (2, 3), (7,), (1, 700)):
@@ -111,7 +112,7 @@ class SwappedMLP(LlamaMLP):
 OTHERS = {
     "twice": lambda: mlp(kind=TwiceGatedMLP),
     "the other layer": lambda: mlp(kind=SwappedMLP),
-    "another activation": lambda: mlp(hidden_act="gelu"),
+    "another activation": lambda: mlp(hidden_act="mish"),
 }
 
 
@@ -121,7 +122,7 @@ def test_mlps_that_compute_something_else_stay(other):
     few_rows.read_weights_directly(model)
     feed_in_pieces(model)
     assert isinstance(model[0], PiecewiseMLP)
-    assert not GatedMLP.fits(model[0]) or not computes_the_same(model[0])
+    assert not GatedMLP.fits(model[0]) or gate_of_mlp(model[0]) is None
     gate_in_one_pass(model)
     assert not replaced(model)
 
@@ -140,8 +141,26 @@ def test_models_compute_what_they_did(name, gates):
     gate_in_one_pass(model)
     gates.clear()
     assert_same_logits(model, plain)
-    if name in ("llama", "qwen2", "qwen3", "mistral"):
+    if name in ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text"):
         assert len(replaced(model)) == model.config.num_hidden_layers == len(gates)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("weights", ["bfloat16", "int8", "int4"])
+def test_gemma_computes_what_it_did_with_weights_of_any_kind(weights, gates):
+    model = build("gemma3_text", intermediate_size=128).bfloat16()
+    if weights == "bfloat16":
+        few_rows.read_weights_directly(model)
+    else:
+        quantize_weights(model, weights)
+    plain = copy.deepcopy(model)
+    feed_in_pieces(model)
+    gate_in_one_pass(model)
+    gates.clear()
+    found, expected = model(prompt(2, 3)).logits.float(), plain(prompt(2, 3)).logits.float()
+    assert float((found - expected).norm()) < 0.02 * float(expected.norm())
+    if weights != "int4" or Int4Linear.is_compiled(plain.model.layers[0].mlp.gate_proj):
+        assert len(gates) == model.config.num_hidden_layers
 
 
 @torch.no_grad()

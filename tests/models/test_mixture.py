@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -16,13 +17,14 @@ from support.families import build, prompt
 from support.instruction_sets import needs_native
 from winnow.kernels.mixture import MixturePlan
 from winnow.models import experts as subject
-from winnow.models import read_experts_directly
+from winnow.models import mixture, quantize_weights, quantized, quantized_stack, read_experts_directly
 from winnow.models.compiled import FEW
+from winnow.models.quantized_experts import QuantizedExperts
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
 SIZES = Sizes(width=24, inner=40)
 GATED = Form(is_transposed=False, has_bias=True, has_gate=True)
-BY_SILU = {"mixtral": True, "qwen3_moe": True, "granitemoe": True, "deepseek_v3": True, "gpt_oss": False}
+FAMILIES = ("mixtral", "qwen3_moe", "granitemoe", "deepseek_v3", "gpt_oss")
 
 
 @pytest.fixture
@@ -50,16 +52,35 @@ def check(experts: Any, tokens: int = 3) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", BY_SILU)
-def test_families_that_gate_by_silu_take_one_call(
-    family: str, calls: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_experts_of_models_take_one_call(family: str, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "outruns_torch", lambda: True)
-    model = build(family)
+    model, ids = build(family), prompt(2, 3)
+    expected = model(ids).logits
     read_experts_directly(model)
-    model(prompt(2, 3))
-    assert bool(calls) == BY_SILU[family]
-    assert set(calls) <= {6}
+    torch.testing.assert_close(model(ids).logits, expected, rtol=1e-3, atol=1e-4)
+    assert set(calls) == {6}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("weights", ["bfloat16", "int8", "int4"])
+def test_gpt_oss_computes_what_it_did_with_weights_of_any_kind(
+    weights: str, calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (subject, quantized, quantized_stack):
+        monkeypatch.setattr(module, "outruns_torch", lambda: True)
+    model, ids = build("gpt_oss", intermediate_size=64).bfloat16(), prompt(2, 3)
+    if weights != "bfloat16":
+        quantize_weights(model, weights)
+    with patch.object(mixture, "_plan", lambda *_: None):
+        expected = model(ids).logits.float()
+    assert calls == []
+    read_experts_directly(model)
+    found = model(ids).logits.float()
+    assert float((found - expected).norm()) < 0.02 * float(expected.norm())
+    # Where torch packs weights of 4 bits in another order than the kernels read, it multiplies them.
+    compiled = all(each.enter[0].is_compiled() for each in model.modules() if isinstance(each, QuantizedExperts))
+    assert set(calls) == ({6} if compiled else set())
 
 
 @pytest.mark.parametrize("tokens", [0, 1, FEW, FEW + 1])
@@ -75,8 +96,8 @@ def test_experts_without_a_gate_do_not(calls: list[int]) -> None:
 
 @pytest.mark.parametrize(
     "activation",
-    [nn.functional.gelu, nn.ReLU(), lambda x: nn.functional.silu(x.clamp(max=7))],
-    ids=["gelu", "relu", "silu with a limit"],
+    [nn.functional.mish, nn.ReLU(), lambda x: nn.functional.silu(x.clamp(max=7))],
+    ids=["mish", "relu", "silu with a limit"],
 )
 def test_other_gates_are_the_models_own(activation: Any, calls: list[int]) -> None:
     experts: Any = made(GATED, SIZES, torch.float32)
@@ -87,6 +108,45 @@ def test_other_gates_are_the_models_own(activation: Any, calls: list[int]) -> No
     found, expected = (function(experts, *given) for function in (subject.experts_forward, plain))
     assert calls == [3]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def interleaved(experts: Any, gated: Tensor) -> Tensor:
+    gates, ups = gated[:, ::2], gated[:, 1::2]
+    found: Tensor = experts.act_fn(gates) * ups
+    return found
+
+
+def with_limit(experts: Any, gated: Tensor) -> Tensor:
+    gates, ups = gated.chunk(2, 1)
+    found: Tensor = experts.act_fn(gates.clamp(max=experts.limit)) * ups.clamp(-experts.limit, experts.limit)
+    return found
+
+
+def test_numbers_of_gate_and_layer_may_take_turns(calls: list[int]) -> None:
+    experts: Any = made(GATED, SIZES, torch.float32)
+    given = routed(3, SIZES.width, torch.float32)
+    expected = subject.experts_forward(experts, *given)
+    for parameter in (experts.gate_up_proj, experts.gate_up_proj_bias):
+        halves = parameter.data.unflatten(1, (2, SIZES.inner))
+        parameter.data = halves.transpose(1, 2).flatten(1, 2).contiguous()
+    experts._apply_gate = partial(interleaved, experts)
+    subject.experts_forward(experts, *given)
+    assert calls == [3]  # the module says that there are halves
+    experts.is_concatenated = False
+    mixture._KNOWN.pop(experts)
+    torch.testing.assert_close(subject.experts_forward(experts, *given), expected, rtol=1e-5, atol=1e-5)
+    assert calls == [3, 3]
+
+
+def test_a_gate_is_tried_again_for_other_settings(calls: list[int]) -> None:
+    experts: Any = made(GATED, SIZES, torch.float32)
+    given = routed(3, SIZES.width, torch.float32)
+    experts._apply_gate = partial(with_limit, experts)
+    for limit in (1.5, 4.0):
+        experts.limit = limit
+        found, expected = (function(experts, *given) for function in (subject.experts_forward, plain))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert calls == [3, 3]
 
 
 def test_an_activation_that_somebody_watches_is_called(calls: list[int]) -> None:

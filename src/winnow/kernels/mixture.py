@@ -6,24 +6,30 @@ import torch
 from torch import Tensor
 
 from winnow.kernels import native
+from winnow.kernels.gate import SILU, Gate
 from winnow.kernels.native_args import BAD_LAYER, LINEAR_OUTPUTS, MixtureArgs
 from winnow.kernels.row_plan import RowFunction
 from winnow.kernels.stack import StackPlan
 
 
 class MixturePlan(RowFunction):
-    """Tokens [T, W] -> Σ weight · leave(silu(gate) · up) over the experts of each, [T, W].
+    """Tokens [T, W] -> Σ weight · leave(gated) over the experts of each, [T, W]: gated by silu, or another `Gate`.
 
-    gate and up are halves of what enters an expert. They, silu, and what an expert gives are rounded to the dtype, as
-    by layers of their own; the sum is in fp32, and rounded once.
+    What enters an expert are a gate's outputs and those that it gates. They, activations, and what an expert gives are
+    rounded to the dtype, as by layers of their own; the sum is in fp32, and rounded once.
     """
 
-    def __init__(self, enter: StackPlan, leave: StackPlan, chosen: int) -> None:
-        """chosen: experts of a token. Raises ValueError for layers that do not `fit_together`."""
-        if not fit_together(enter, leave):
+    def __init__(
+        self, enter: StackPlan, leave: StackPlan, chosen: int, gate: Gate = SILU, interleaved: bool = False
+    ) -> None:
+        """chosen: experts of a token; interleaved: see `fit_together`.
+
+        Raises ValueError for layers that do not `fit_together`, and for a gate that there is not.
+        """
+        if not fit_together(enter, leave, interleaved):
             raise ValueError(f"layers {_sizes(enter)} and {_sizes(leave)} are not those that enter and leave experts")
         self.enter, self.leave, self.chosen = enter, leave, chosen
-        mixture = MixtureArgs(enter.stack, leave.stack, chosen)
+        mixture = MixtureArgs(enter.stack, leave.stack, chosen, gate.arguments(), interleaved)
         super().__init__(native.loaded_library().winnow_mix, mixture, (), enter.dtype, enter.inputs, leave.outputs)
 
     def run(self, inputs: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
@@ -56,12 +62,15 @@ class MixturePlan(RowFunction):
         return self.enter.error_of(rows, status) if status == BAD_LAYER else super().error_of(rows, status)
 
 
-def fit_together(enter: StackPlan, leave: StackPlan) -> bool:
-    """True for the layers of as many experts, of one dtype, of which the first give two numbers for one that leaves."""
+def fit_together(enter: StackPlan, leave: StackPlan, interleaved: bool = False) -> bool:
+    """True for the layers of as many experts, of one dtype, of which the first give two numbers for one that leaves.
+
+    interleaved: True where outputs of the gate and those that it gates take turns, and are not halves.
+    """
     if (enter.layers, enter.dtype, enter.outputs) != (leave.layers, leave.dtype, 2 * leave.inputs):
         return False
     # Halves of a weight of 4 bits are blocks of outputs.
-    return enter.inputs == leave.outputs and (enter.bits != 4 or leave.inputs % LINEAR_OUTPUTS == 0)
+    return enter.inputs == leave.outputs and (interleaved or enter.bits != 4 or leave.inputs % LINEAR_OUTPUTS == 0)
 
 
 def _sizes(plan: StackPlan) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,6 +38,8 @@ STATISTICS: dict[Statistic, int] = {
     "pruned rms": 4,
     "pruned moments": 5,
 }
+Activation = Literal["swish", "gelu tanh", "gelu"]
+ACTIVATIONS: dict[Activation, int] = {"swish": 0, "gelu tanh": 1, "gelu": 2}
 LINEAR_OUTPUTS = 64
 """Outputs that lie beside each other in a linear layer's weight of 4 bits."""
 UNSCALED, PER_SLOT, GROUPED, CHANNEL_GROUPS = range(4)
@@ -187,16 +190,30 @@ class LinearStack(ctypes.Structure):
     )
 
 
+class GateArgs(ctypes.Structure):
+    """Mirror of winnow_gate."""
+
+    _fields_ = (
+        ("activation", ctypes.c_int32),
+        *((name, ctypes.c_float) for name in ("alpha", "limit", "offset")),
+    )
+
+
 class MixtureArgs(ctypes.Structure):
     """Mirror of winnow_mixture."""
 
-    _fields_ = (("enter", LinearStack), ("leave", LinearStack), ("chosen", ctypes.c_int64))
+    _fields_ = (
+        *((name, LinearStack) for name in ("enter", "leave")),
+        ("chosen", ctypes.c_int64),
+        ("gate", GateArgs),
+        ("interleaved", ctypes.c_int32),
+    )
 
 
 class GatedLayers(ctypes.Structure):
     """Mirror of winnow_gated_layers."""
 
-    _fields_ = (("gate", LinearLayer), ("up", LinearLayer))
+    _fields_ = (("gate", LinearLayer), ("up", LinearLayer), ("by", GateArgs))
 
 
 class NormArgs(ctypes.Structure):
@@ -251,6 +268,7 @@ def shared_constants() -> dict[str, int]:
         "prefill_args": PrefillArgs,
         "linear_layer": LinearLayer,
         "linear_stack": LinearStack,
+        "gate": GateArgs,
         "mixture": MixtureArgs,
         "gated_layers": GatedLayers,
         "norm": NormArgs,
@@ -275,6 +293,7 @@ def shared_constants() -> dict[str, int]:
         "CHANNEL_GROUPS": CHANNEL_GROUPS,
         **{name.upper().replace(" ", "_"): value for name, value in RECOVERIES.items()},
         **{name.upper().replace(" ", "_"): value for name, value in STATISTICS.items()},
+        **{name.upper().replace(" ", "_"): value for name, value in ACTIVATIONS.items()},
     }
     sizes = {f"sizeof(winnow_{name})": ctypes.sizeof(struct) for name, struct in structs.items()}
     return {f"WINNOW_{name}": value for name, value in named.items()} | sizes

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
+from winnow.kernels.gate import Gate
 from winnow.kernels.gated import GatedPlan
 from winnow.kernels.linear import outruns_torch
 from winnow.models.compiled import CompiledLinear
+from winnow.models.gates import gate_of
 from winnow.models.matrices import dtype_of
 from winnow.models.mlps import PiecewiseMLP, are_few
 from winnow.models.planned import PlanHolder, PlannedLinear
@@ -18,14 +23,15 @@ _GATE, _UP, _DOWN, _ACTIVATION = "gate_proj", "up_proj", "down_proj", "act_fn"
 
 
 class GatedMLP(PlanHolder, PiecewiseMLP):
-    """An MLP down(silu(gate(x)) · up(x)) that does what is before `down` in one call where kernels are the fastest."""
+    """An MLP down(act(gate(x)) · up(x)) that does what is before `down` in one call where kernels are the fastest."""
 
     _plan: GatedPlan | None = None
     _tried: nn.Module
 
-    def __init__(self, mlp: nn.Module) -> None:
-        """mlp: one that `fits`."""
+    def __init__(self, mlp: nn.Module, by: Gate) -> None:
+        """mlp: one that `fits`; by: see `gate_of_mlp`."""
         super().__init__(mlp)
+        self._by = by
         # Not as a part, of which the activation is one already.
         self.__dict__["_tried"] = mlp.get_submodule(_ACTIVATION)
 
@@ -72,7 +78,7 @@ class GatedMLP(PlanHolder, PiecewiseMLP):
         if second is None:
             return None
         if self._plan is None or self._plan.gate is not first or self._plan.up is not second:
-            self._plan = GatedPlan(first, second)
+            self._plan = GatedPlan(first, second, self._by)
         return self._plan
 
 
@@ -83,8 +89,14 @@ def gate_in_one_pass(model: nn.Module) -> None:
     outrun torch's. MLPs that compute anything else stay as they are: one of each kind is tried before it is replaced.
     So do those with hooks, which would see the trial.
     """
-    if outruns_torch():
-        replace_alike(model, _kind_of, lambda mlp: GatedMLP if computes_the_same(mlp) else None)
+    if not outruns_torch():
+        return
+
+    def by_kernel(mlp: nn.Module) -> Callable[[nn.Module], GatedMLP] | None:
+        gate = gate_of_mlp(mlp)
+        return None if gate is None else partial(GatedMLP, by=gate)
+
+    replace_alike(model, _kind_of, by_kernel)
 
 
 def _kind_of(mlp: nn.Module) -> tuple[object, ...] | None:
@@ -92,17 +104,23 @@ def _kind_of(mlp: nn.Module) -> tuple[object, ...] | None:
     return (mlp._replaced, repr(mlp)) if GatedMLP.fits(mlp) else None
 
 
+def gate_of_mlp(mlp: nn.Module) -> Gate | None:
+    """The gate of an MLP that `fits` and computes what its parts tell; None for others, and for one of no kernel."""
+    layer, activation = mlp.get_submodule(_GATE), mlp.get_submodule(_ACTIVATION)
+    assert isinstance(layer, CompiledLinear | QuantizedLinear)
+    gate = gate_of(lambda gates, ups: activation(gates) * ups, layer.out_features, dtype_of(layer))
+    return gate if gate is not None and computes_the_same(mlp, gate) else None
+
+
 @torch.no_grad()
-def computes_the_same(mlp: nn.Module) -> bool:
-    """True if an MLP that `fits` computes what its parts tell, for a token of random numbers."""
-    gate = mlp.get_submodule(_GATE)
-    assert isinstance(gate, CompiledLinear | QuantizedLinear)
-    sizes = torch.linspace(-20, 20, 1000, dtype=torch.float32, device="cpu")
-    if not torch.allclose(mlp.get_submodule(_ACTIVATION)(sizes), nn.functional.silu(sizes)):
-        return False
+def computes_the_same(mlp: nn.Module, gate: Gate) -> bool:
+    """True if an MLP that `fits` computes what its parts tell, with a gate, for a token of random numbers."""
+    layer = mlp.get_submodule(_GATE)
+    assert isinstance(layer, CompiledLinear | QuantizedLinear)
     draw = torch.Generator().manual_seed(0)
-    numbers = torch.randn(1, 1, gate.in_features, generator=draw, dtype=torch.float32, device="cpu").to(dtype_of(gate))
-    made = GatedMLP(mlp)
+    shape, dtype = (1, 1, layer.in_features), dtype_of(layer)
+    numbers = torch.randn(shape, generator=draw, dtype=torch.float32, device="cpu").to(dtype)
+    made = GatedMLP(mlp, gate)
     if made._plan_for(numbers) is None:
         return False
     expected, found = mlp(numbers), made(numbers)

@@ -9,10 +9,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from winnow.kernels.gate import Gate
 from winnow.kernels.mixture import MixturePlan, fit_together
 from winnow.kernels.recording import this_thread
 from winnow.kernels.stack import StackPlan
 from winnow.models.compiled import FEW
+from winnow.models.gates import gate_of
 from winnow.models.recorded import is_followed
 from winnow.models.replacing import is_watched
 
@@ -76,43 +78,51 @@ class _Known(NamedTuple):
     """The plan of a module of experts."""
 
     made_of: tuple[Any, ...]
-    """Its activation and layers, and how many experts a token has: the plan is for these."""
+    """All that its gate depends on, its layers, and how many experts a token has: the plan is for these."""
     plan: MixturePlan | None
 
 
+_SETTINGS = ("alpha", "limit", "swiglu_alpha", "swiglu_limit", "_apply_gate")
+"""Names of all that gates of transformers' models depend on, but their activation. A gate is tried again for others."""
 _KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
 """Apart from the modules, so that copies and files of these hold no addresses."""
 
 
 def _plan(experts: Any, enter: Layers, leave: Layers, hidden_states: Tensor, chosen: int) -> MixturePlan | None:
-    """That of few tokens; None for many, and where an expert does anything but to gate by silu."""
+    """That of few tokens; None for many, and where an expert does anything but to gate as the kernels do."""
     most = len(hidden_states)
     if not 0 < most <= FEW:
         return None
     first, last = enter.plan(hidden_states, most), leave.plan(hidden_states, most)
     if first is None or last is None:
         return None
-    activation = getattr(experts, "act_fn", None)
-    made_of = (activation, first, last, chosen)
+    activation, settings = getattr(experts, "act_fn", None), vars(experts)
+    made_of = (activation, *map(settings.get, _SETTINGS), first, last, chosen)
     known = _KNOWN.get(experts)
     if known is None or known.made_of != made_of:
-        fits = fit_together(first, last) and _gates_by_silu(experts, last)
-        known = _KNOWN[experts] = _Known(made_of, MixturePlan(first, last, chosen) if fits else None)
+        known = _KNOWN[experts] = _Known(made_of, _made(experts, first, last, chosen))
     return None if isinstance(activation, nn.Module) and is_watched(activation) else known.plan
 
 
-@torch.no_grad()
-def _gates_by_silu(experts: Any, leave: StackPlan) -> bool:
-    """True if random numbers are gated as silu(first half) · second half, and nothing else is done with them."""
+def _made(experts: Any, enter: StackPlan, leave: StackPlan, chosen: int) -> MixturePlan | None:
+    interleaved = not experts.is_concatenated
+    if not fit_together(enter, leave, interleaved):
+        return None
+    gate = _gate_of(experts, leave)
+    return None if gate is None else MixturePlan(enter, leave, chosen, gate, interleaved)
+
+
+def _gate_of(experts: Any, leave: StackPlan) -> Gate | None:
+    """The gate of experts; None where they have none that the kernels know, or do anything else, too."""
     if not experts.has_gate or getattr(experts, "has_post_expert_norm", False):
-        return False
-    draw = torch.Generator().manual_seed(0)
-    # Small and large ones, as some models have a limit for both.
-    numbers = torch.randn(4, 2 * leave.inputs, generator=draw, dtype=torch.float32, device="cpu")
-    numbers *= 10 ** torch.arange(4, dtype=torch.float32, device="cpu")[:, None]
-    gate, up = numbers.to(leave.dtype).chunk(2, dim=1)
-    found, expected = experts._apply_gate(numbers.to(leave.dtype)), nn.functional.silu(gate) * up
-    return found.shape == expected.shape and torch.allclose(found.float(), expected.float(), rtol=0.02, atol=1e-3)
+        return None
+
+    def gating(gates: Tensor, ups: Tensor) -> Tensor:
+        both = torch.cat((gates, ups), 1) if experts.is_concatenated else torch.stack((gates, ups), 2).flatten(1)
+        found: Tensor = experts._apply_gate(both)
+        return found
+
+    return gate_of(gating, leave.inputs, leave.dtype)
 
 
 def _mixed(
