@@ -46,13 +46,15 @@ class Shape(NamedTuple):
     tokens: int
     queries: int
     dtype: torch.dtype
+    window: int | None = None
 
     @property
     def name(self) -> str:
         """In words."""
         last = "" if self.queries == self.tokens else f"the last {self.queries:,} of "
         heads = f"{self.query_heads}/{self.heads} heads, D {self.dim}"
-        return f"{heads}, {last}{self.tokens:,} tokens, {name_of(self.dtype)}"
+        window = f", a window of {self.window:,}" if self.window else ""
+        return f"{heads}, {last}{self.tokens:,} tokens{window}, {name_of(self.dtype)}"
 
 
 SHAPES = [
@@ -67,6 +69,11 @@ SHAPES = [
     Shape(8, 2, 64, 4096, 1024, torch.float32),
     Shape(14, 2, 64, 2048, 512, torch.float32),
     Shape(14, 2, 64, 2048, 512, torch.bfloat16),
+    Shape(8, 2, 64, 4096, 4096, torch.bfloat16, 512),
+    Shape(8, 2, 128, 4096, 4096, torch.float32, 1024),
+    Shape(8, 2, 128, 8192, 8192, torch.bfloat16, 1024),
+    Shape(4, 1, 256, 4096, 4096, torch.bfloat16, 512),
+    Shape(4, 1, 256, 8192, 8192, torch.bfloat16, 1024),
 ]
 INPUTS, OUTPUTS, TOKENS = 896, 4864, (512, 1)
 """Sizes of a product, and of how many rows: a prompt, a step."""
@@ -111,9 +118,9 @@ def attention(shape: Shape, rounds: int) -> dict[str, Any]:
     prompt = prefill.Prompt(draw(shape.query_heads, shape.queries), draw(shape.heads, shape.tokens), values)
     spec = AttentionSpec(shape.dim**-0.5)
     runs: dict[str, Callable[[], Any]] = {
-        SDPA: partial(sdpa, prompt, spec),
-        COMPILED: lambda: prefill.attended(prompt, spec),
-        PAID: lambda: prefill.attend(prompt, spec),
+        SDPA: partial(sdpa, prompt, spec, mask_of(shape)),
+        COMPILED: lambda: prefill.attended(prompt, spec, shape.window),
+        PAID: lambda: prefill.attend(prompt, spec, shape.window),
     }
     bound = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}[shape.dtype]
     torch.testing.assert_close(runs[COMPILED](), runs[SDPA](), rtol=bound, atol=bound)
@@ -121,12 +128,17 @@ def attention(shape: Shape, rounds: int) -> dict[str, Any]:
     return {"shape": shape.name, **row_of(bench, SDPA)}
 
 
-def sdpa(prompt: prefill.Prompt, spec: AttentionSpec) -> Tensor:
-    """The same [Q, Hq, D] by transformers' attention function, which takes a mask where there are earlier tokens."""
-    queries, tokens = prompt.queries.shape[1], prompt.keys.shape[1]
-    mask = None
-    if queries != tokens:
-        mask = torch.ones(queries, tokens, dtype=torch.bool).tril(tokens - queries)[None, None]
+def mask_of(shape: Shape) -> Tensor | None:
+    """The mask that transformers makes once for all layers where there are earlier tokens, or a window."""
+    if shape.queries == shape.tokens and not shape.window:
+        return None
+    earlier = shape.tokens - shape.queries
+    seen = torch.ones(1, 1, shape.queries, shape.tokens, dtype=torch.bool).tril(earlier)
+    return seen.triu(earlier - shape.window + 1) if shape.window else seen
+
+
+def sdpa(prompt: prefill.Prompt, spec: AttentionSpec, mask: Tensor | None) -> Tensor:
+    """The same [Q, Hq, D] by transformers' attention function."""
     module = SimpleNamespace(num_key_value_groups=len(prompt.queries) // len(prompt.keys), is_causal=True)
     batch = [each[None] for each in prompt]
     out: Tensor = sdpa_attention_forward(module, *batch, mask, scaling=spec.scaling)[0][0]

@@ -29,7 +29,9 @@ def measure(dtype: torch.dtype, shape: tuple[int, int, int], tokens: int, rounds
     given = (*(_projected(each, tokens, dim, dtype) for each in (heads, kv_heads)), *_angles(tokens, dim, dtype))
     case = {"type": DTYPES[dtype], "heads": f"{heads}/{kv_heads}, D {dim}", "tokens": f"{tokens:,}"}
     own = [partial(apply_rotary_pos_emb, *given)] * LAYERS
-    return in_turns(case, own, [partial(RotaryByKernel(apply_rotary_pos_emb), *given)] * LAYERS, rounds)
+    return in_turns(
+        case, own, [partial(RotaryByKernel(apply_rotary_pos_emb, shares_angles=False), *given)] * LAYERS, rounds
+    )
 
 
 def _projected(heads: int, tokens: int, dim: int, dtype: torch.dtype) -> Tensor:

@@ -149,14 +149,16 @@ int32_t winnow_step(winnow_step_args* args) {
 }
 
 int32_t winnow_prefill(const winnow_prefill_args* args) {
-  const bool laid = args->output && winnow_prefill_lays(args->dtype, args->group_size * args->queries);
+  const int64_t window = args->window < args->tokens ? args->window : 0;
+  const bool laid = args->output && winnow_prefill_lays(args->dtype, args->group_size * args->queries, window);
   const winnow::InstructionSet& isa = winnow::active_isa();
   const auto& kernel = laid ? *isa.matrix.prefill[args->dtype] : isa.kernels.prefill[args->dtype];
   return with_memory([&] { winnow::prefill_rows(*args, kernel); });
 }
 
-int32_t winnow_prefill_lays(int32_t dtype, int64_t queries) {
-  return winnow::active_isa().matrix.prefill[dtype] && queries >= kFewestLaid;
+int32_t winnow_prefill_lays(int32_t dtype, int64_t queries, int64_t window) {
+  const winnow::PrefillKernel* kernel = winnow::active_isa().matrix.prefill[dtype];
+  return kernel && queries >= kFewestLaid && (!window || kernel->has_windows);
 }
 
 int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void* inputs, void* outputs,

@@ -192,6 +192,7 @@ struct winnow_step_args {
  * count elements; numbers of a head lie side by side. */
 struct winnow_prefill_args {
   int64_t heads, group_size, queries, tokens; /* 1 <= Q <= N < 2^24 */
+  int64_t window;              /* of the last tokens, a query's own with them, that it sees; 0, or N and more: all */
   int64_t key_dim, value_dim;
   const void *query;           /* [H*G, Q, D] */
   const void *keys, *values;   /* [H, N, D] and [H, N, Dv] */
@@ -274,7 +275,8 @@ struct winnow_rotary_rows {
 /* Rotary embedding: channels i and i + dim / 2 of a token are turned by its angles. */
 struct winnow_rotary_args {
   int64_t rows, tokens, dim;   /* dim is even */
-  const void *cos, *sin;       /* [rows or 1, tokens, dim] contiguous */
+  int64_t angles;              /* of a token: dim; or dim / 2, where both channels of a pair have the same */
+  const void *cos, *sin;       /* [rows or 1, tokens, angles] contiguous */
   int64_t angles_row;          /* elements from a row's angles to the next row's; 0 where all rows have the same */
   struct winnow_rotary_rows queries, keys;
   int32_t dtype;
@@ -317,8 +319,8 @@ WINNOW_EXPORT int32_t winnow_step(struct winnow_step_args *args);
 WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
 
 /* 1 where keys and values of a prompt of a dtype that so many queries of a KV head meet, with an output, are laid anew first:
- * as tiles of bf16 with AMX, as panels on processors with AVX2 alone. */
-WINNOW_EXPORT int32_t winnow_prefill_lays(int32_t dtype, int64_t queries);
+ * as tiles of bf16 with AMX where there is no window (0), as panels on processors with AVX2 alone. */
+WINNOW_EXPORT int32_t winnow_prefill_lays(int32_t dtype, int64_t queries, int64_t window);
 
 /* Inputs [rows, inputs] of a linear layer -> its outputs [rows, outputs], both contiguous and of its dtype: products are
  * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, many rows meet a weight of 4 bits that is rounded

@@ -1,6 +1,7 @@
 // Attention over a dense prompt whose result is known, with what every token was paid.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -18,6 +19,7 @@ class KnownPrefill {
     args_.group_size = from_.among(1, 8);
     args_.tokens = from_.among(1, 200);
     args_.queries = from_.coin() ? args_.tokens : from_.among(1, args_.tokens);
+    args_.window = from_.coin() ? 0 : from_.among(1, args_.tokens + 2);
     args_.key_dim = from_.coin() ? from_.among(1, 80) : 16 * from_.among(1, 6);
     args_.value_dim = from_.coin() ? args_.key_dim : from_.among(1, 80);
     args_.dtype = static_cast<int32_t>(from_.below(3));
@@ -73,7 +75,8 @@ class KnownPrefill {
   // Tiles round numerators of the softmax to bf16, and the sum that they are divided by is one of such. Panels round less.
   double rounding_of_weights() const {
     const int64_t queries = args_.group_size * args_.queries;
-    const bool laid = args_.dtype == WINNOW_BF16 && winnow_prefill_lays(args_.dtype, queries);
+    const int64_t window = args_.window < args_.tokens ? args_.window : 0;
+    const bool laid = args_.dtype == WINNOW_BF16 && winnow_prefill_lays(args_.dtype, queries, window);
     return args_.output && (laid || rounds_weights(args_.dtype)) ? kRounding : 0;
   }
 
@@ -96,7 +99,9 @@ class KnownPrefill {
       const int64_t kv = head / args_.group_size;
       for (int64_t query = 0; query < args_.queries; ++query) {
         std::vector<Token> tokens;
-        for (int64_t t = 0; t <= args_.tokens - args_.queries + query; ++t) {
+        const int64_t own = args_.tokens - args_.queries + query;
+        const int64_t first = args_.window ? std::max<int64_t>(0, own - args_.window + 1) : 0;
+        for (int64_t t = first; t <= own; ++t) {
           tokens.push_back({keys_.data() + kv * args_.key_head_stride + t * args_.key_token_stride,
                             values_.data() + kv * args_.value_head_stride + t * args_.value_token_stride});
         }
@@ -105,7 +110,7 @@ class KnownPrefill {
         const std::vector<double> weights = softmax.weights(asked, tokens, args_.key_dim, sink);
         add_up(weights, tokens, args_.value_dim, output.data() + (query * query_heads() + head) * args_.value_dim);
         for (size_t t = 0; t < weights.size(); ++t) {
-          paid[static_cast<size_t>(kv * args_.tokens) + t] += weights[t] / static_cast<double>(args_.group_size);
+          paid[static_cast<size_t>(kv * args_.tokens + first) + t] += weights[t] / static_cast<double>(args_.group_size);
         }
       }
     }

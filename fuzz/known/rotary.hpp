@@ -33,14 +33,14 @@ inline void expect_turned(const winnow_rotary_args& args, const winnow_rotary_ro
   for (int64_t row = 0; row < args.rows; ++row) {
     for (int64_t head = 0; head < heads.heads; ++head) {
       for (int64_t token = 0; token < args.tokens; ++token) {
-        const int64_t angles = row * args.angles_row + token * args.dim;
+        const int64_t angles = row * args.angles_row + token * args.angles;
         const int64_t source = row * heads.source_row + head * heads.source_head + token * heads.source_token;
         const int64_t target = row * heads.target_row + head * heads.target_head + token * heads.target_token;
         for (int64_t i = 0; i < args.dim; ++i) {
           const double number = number_at(args.dtype, heads.source, source + i);
           const double other = number_at(args.dtype, heads.source, source + (i < half ? i + half : i - half));
-          const double one = number * number_at(args.dtype, args.cos, angles + i);
-          const double two = (i < half ? -other : other) * number_at(args.dtype, args.sin, angles + i);
+          const double one = number * number_at(args.dtype, args.cos, angles + i % args.angles);
+          const double two = (i < half ? -other : other) * number_at(args.dtype, args.sin, angles + i % args.angles);
           largest = std::fmax(largest, std::fabs(one) + std::fabs(two));
           expected.push_back(one + two);
           found.push_back(number_at(args.dtype, heads.target, target + i));
@@ -62,8 +62,9 @@ inline void check_rotary(Bytes& from, uint64_t seed) {
   args.tokens = from.below(8) ? from.below(9) : from.among(100, 300);
   args.dim = 2 * from.among(1, 70);
   const bool shared = from.coin();
-  args.angles_row = shared ? 0 : args.tokens * args.dim;
-  const int64_t angles = (shared ? 1 : args.rows) * args.tokens * args.dim;
+  args.angles = from.coin() ? args.dim : args.dim / 2;
+  args.angles_row = shared ? 0 : args.tokens * args.angles;
+  const int64_t angles = (shared ? 1 : args.rows) * args.tokens * args.angles;
   args.cos = arrays.numbers(args.dtype, angles, false);
   args.sin = arrays.numbers(args.dtype, angles, false);
   args.queries = rotary_rows(from, arrays, args);

@@ -23,7 +23,10 @@ namespace {
 // Tokens whose logits are softmaxed together: they and their values stay in the first-level cache.
 constexpr int64_t kPrefillTokens = 64;
 
-constexpr int64_t padded_tokens(const winnow_prefill_args& args) { return round_up(args.tokens, kPrefillTokens); }
+// Tokens, in whole blocks, that a block of queries sees at most, from the tile on in which the first one's window begins.
+constexpr int64_t seen_tokens(const winnow_prefill_args& args) {
+  return round_up(least(args.tokens, prefill_window(args) + kMostLanes + kTileRows), kPrefillTokens);
+}
 
 // Pieces of a thread's scratch, in floats.
 struct PrefillSizes {
@@ -34,8 +37,8 @@ struct PrefillSizes {
         sums(round_up(args.value_dim, 16) * kMostLanes),
         rows(kPrefillTokens * (round_up(args.key_dim, 16) + round_up(args.value_dim, 32))),
         logits(kPrefillTokens * kMostLanes),
-        weights(args.paid ? padded_tokens(args) * kMostLanes : 0),
-        maxima((args.paid ? padded_tokens(args) / kPrefillTokens : 1) * kMostLanes) {}
+        weights(args.paid ? seen_tokens(args) * kMostLanes : 0),
+        maxima((args.paid ? seen_tokens(args) / kPrefillTokens : 1) * kMostLanes) {}
 
   constexpr int64_t all() const { return query + sums + rows + logits + weights + maxima; }
 };
@@ -73,7 +76,7 @@ class QueryBlock {
   // Attends with the queries from the `first`-th on, in the order of tokens and then of heads.
   void run(int64_t first, float* paid) {
     begin(first);
-    for (int64_t token = 0; token < visible_; token += kPrefillTokens) over_tokens(token);
+    for (int64_t token = from_; token < visible_; token += kPrefillTokens) over_tokens(token);
     finish();
     if (paid) pay(paid);
     if (args_.output) write();
@@ -89,6 +92,9 @@ class QueryBlock {
     const int64_t earlier = args_.tokens - args_.queries;
     visible_ = earlier + token_of(lanes_ - 1) + 1;
     first_sees_ = earlier + token_of(0) + 1;
+    const int64_t window = prefill_window(args_);
+    from_ = first_sees_ > window ? (first_sees_ - window) / kTileRows * kTileRows : 0;
+    last_from_ = visible_ - window;
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       const int64_t used = least(lane, lanes_ - 1);  // lanes without a query repeat the last one; nobody reads them
       last_seen_[lane] = static_cast<float>(earlier + token_of(used));
@@ -111,12 +117,13 @@ class QueryBlock {
     sum_ = combine(sum_, shrink, [](Vec a, Vec b) { return a * b; });
     sum_ = Numbers::weigh(logits_, round_up(used, kTileRows), shift, weights, sum_);
     max_ = shift;
-    if (args_.paid) store_lanes(maxima_ + token / kPrefillTokens * kLanes, shift);
+    if (args_.paid) store_lanes(maxima_of(token), shift);
     if (args_.output) add_values(token, used, weights, shrink);
   }
 
-  // Of the tokens from a whole block on, where weights stay.
-  float* weights_of(int64_t token) const { return weights_ + token / Numbers::kTogether * kLanes; }
+  // Of the tokens from a whole block on, where weights stay, and what they are relative to.
+  float* weights_of(int64_t token) const { return weights_ + (token - from_) / Numbers::kTogether * kLanes; }
+  float* maxima_of(int64_t token) const { return maxima_ + (token - from_) / kPrefillTokens * kLanes; }
 
   // Logits of a few tokens, masked, and the largest of every lane.
   Lanes score(int64_t token, int64_t count) {
@@ -133,7 +140,8 @@ class QueryBlock {
         for (auto& vector : row.v) vector = Numbers::logits(vector, args_.scaling);
       }
       if (args_.softcap > 0.0f) cap(acc);
-      if (token + t + kTileRows > first_sees_) mask(acc, token + t);
+      if (token + t + kTileRows > first_sees_) hide_later(acc, token + t);
+      if (token + t < last_from_) hide_earlier(acc, token + t);
       unroll<kTileRows>([&](auto row) {
         largest = combine(largest, acc[row], [](Vec a, Vec b) { return max(a, b); });
         store_lanes(logits_ + (t + row) * kLanes, acc[row]);
@@ -149,11 +157,22 @@ class QueryBlock {
     }
   }
 
-  void mask(Lanes (&acc)[kTileRows], int64_t token) const {
+  // Tokens behind a query's own.
+  void hide_later(Lanes (&acc)[kTileRows], int64_t token) const {
     for (int row = 0; row < kTileRows; ++row) {
       const Vec here = broadcast(static_cast<float>(token + row));
       for (int v = 0; v < kBlockVectors; ++v) {
         acc[row].v[v] = if_less(load(last_seen_ + v * Vec::width), here, broadcast(kUnseen), acc[row].v[v]);
+      }
+    }
+  }
+
+  // Tokens before a query's window.
+  void hide_earlier(Lanes (&acc)[kTileRows], int64_t token) const {
+    for (int row = 0; row < kTileRows; ++row) {
+      const Vec end = broadcast(static_cast<float>(token + row + prefill_window(args_)));
+      for (int v = 0; v < kBlockVectors; ++v) {
+        acc[row].v[v] = if_less(load(last_seen_ + v * Vec::width), end, acc[row].v[v], broadcast(kUnseen));
       }
     }
   }
@@ -198,8 +217,8 @@ class QueryBlock {
       shares[lane] = lane < lanes_ ? 1.0f / static_cast<float>(args_.group_size) : 0.0f;
     }
     const Lanes per_sum = combine(load_lanes(shares), sum_, [](Vec a, Vec b) { return a / b; });
-    for (int64_t token = 0; token < visible_; token += kPrefillTokens) {
-      const Lanes shift = load_lanes(maxima_ + token / kPrefillTokens * kLanes);
+    for (int64_t token = from_; token < visible_; token += kPrefillTokens) {
+      const Lanes shift = load_lanes(maxima_of(token));
       const Lanes factor = combine(combine(shift, max_, [](Vec a, Vec b) { return exp(a - b); }), per_sum,
                                    [](Vec a, Vec b) { return a * b; });
       const int64_t used = least(kPrefillTokens, visible_ - token);
@@ -252,10 +271,11 @@ class QueryBlock {
   float *sums_;            // [Dv, kLanes] of values, relative to max_
   float *rows_;            // keys and then values of a few tokens, where they are copied
   float *logits_;          // [kPrefillTokens, kLanes]
-  float *weights_;         // [tokens, kLanes] relative to the maximum so far, where they stay
-  float *maxima_;          // [tokens / kPrefillTokens, kLanes], what that was
+  float *weights_;         // [seen tokens, kLanes] relative to the maximum so far, where they stay
+  float *maxima_;          // [seen tokens / kPrefillTokens, kLanes], what that was
   int64_t first_ = 0, lanes_ = 0;
-  int64_t visible_ = 0, first_sees_ = 0;  // tokens that the last and the first query see
+  int64_t visible_ = 0, first_sees_ = 0;  // the ends of what the last and the first query see
+  int64_t from_ = 0, last_from_ = 0;      // the first token of a tile that is seen, and of the last query's window
   float last_seen_[kLanes];
   Lanes max_, sum_;
 };
@@ -281,7 +301,7 @@ void prefill_numbers(const winnow_prefill_args& args, const PrefillPart& part) {
 }
 
 template <class T>
-constexpr PrefillKernel kPrefill = {prefill_numbers<T>, prefill_floats, nullptr, nullptr, 0};
+constexpr PrefillKernel kPrefill = {prefill_numbers<T>, prefill_floats, nullptr, nullptr, 0, true};
 
 }  // namespace
 }  // namespace winnow

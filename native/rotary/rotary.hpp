@@ -11,14 +11,15 @@
 namespace winnow {
 namespace {
 
-// A head of one token. Products are rounded before they are added up, as models do.
+// A head of one token; the angles of its second channels begin `apart` behind those of the first. Products are rounded before
+// they are added up, as models do.
 template <class T>
-inline void turn(const T* from, const T* cos, const T* sin, int64_t half, T* to) {
+inline void turn(const T* from, const T* cos, const T* sin, int64_t half, int64_t apart, T* to) {
   for (int64_t i = 0; i < half; i += Vec::width) {
     const int64_t n = half - i, other = half + i;
     const Vec x = load_up_to(from + i, n), y = load_up_to(from + other, n);
     const Vec a = rounded(T{}, x * load_up_to(cos + i, n)), b = rounded(T{}, y * load_up_to(sin + i, n));
-    const Vec c = rounded(T{}, y * load_up_to(cos + other, n)), d = rounded(T{}, x * load_up_to(sin + other, n));
+    const Vec c = rounded(T{}, y * load_up_to(cos + apart + i, n)), d = rounded(T{}, x * load_up_to(sin + apart + i, n));
     store_up_to(to + i, a - b, n);
     store_up_to(to + other, c + d, n);
   }
@@ -30,7 +31,7 @@ inline void turn_heads(const winnow_rotary_rows& rows, const winnow_rotary_args&
   const T* from = static_cast<const T*>(rows.source) + row * rows.source_row + token * rows.source_token;
   T* to = static_cast<T*>(rows.target) + row * rows.target_row + token * rows.target_token;
   for (int64_t head = 0; head < rows.heads; ++head) {
-    turn(from + head * rows.source_head, cos, sin, args.dim / 2, to + head * rows.target_head);
+    turn(from + head * rows.source_head, cos, sin, args.dim / 2, args.angles - args.dim / 2, to + head * rows.target_head);
   }
 }
 
@@ -38,7 +39,7 @@ template <class T>
 void rotary(const winnow_rotary_args& args, int64_t first, int64_t last) {
   for (int64_t each = first; each < last; ++each) {
     const int64_t row = each / args.tokens, token = each % args.tokens;
-    const int64_t angles = row * args.angles_row + token * args.dim;
+    const int64_t angles = row * args.angles_row + token * args.angles;
     const T* cos = static_cast<const T*>(args.cos) + angles;
     const T* sin = static_cast<const T*>(args.sin) + angles;
     turn_heads(args.queries, args, cos, sin, row, token);

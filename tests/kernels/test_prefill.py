@@ -46,12 +46,14 @@ def random_prompt(
     )
 
 
-def by_definition(prompt: Prompt, spec: AttentionSpec) -> Attention:
+def by_definition(prompt: Prompt, spec: AttentionSpec, window: int | None = None) -> Attention:
     queries, keys, values = (each.double() for each in prompt)
     (asking, count, _), (heads, tokens, _) = queries.shape, keys.shape
     group = asking // heads
     output, paid = torch.zeros(count, asking, values.shape[2]).double(), torch.zeros(heads, tokens).double()
     seen = torch.ones(count, tokens).tril(tokens - count).bool()
+    for query in range(count if window else 0):
+        seen[query, : max(0, tokens - count + query - (window or 0) + 1)] = False
     for head in range(asking):
         logits = queries[head] @ keys[head // group].T * spec.scaling
         if spec.softcap:
@@ -102,22 +104,66 @@ def test_output_and_payments(isa: str, shape: tuple[int, ...], dtype: torch.dtyp
     st.integers(0, 150),
     st.integers(1, 40),
     st.integers(1, 40),
+    st.none() | st.integers(1, 310),
     st.sampled_from(list(TOLERANCES)),
     st.sampled_from(ISAS),
 )
 def test_any_shape(
-    heads: int, group: int, queries: int, earlier: int, dim: int, value_dim: int, dtype: torch.dtype, isa: str
+    heads: int,
+    group: int,
+    queries: int,
+    earlier: int,
+    dim: int,
+    value_dim: int,
+    window: int | None,
+    dtype: torch.dtype,
+    isa: str,
 ) -> None:
     prompt = random_prompt(heads, group, queries, queries + earlier, dim, value_dim, dtype)
     spec, used = AttentionSpec(dim**-0.5), native.isa()
     native.select_isa(isa if isa in available() else used)
-    found, tolerance = prefill.attend(prompt, spec), payments_tolerance(prompt)
+    found, tolerance = prefill.attend(prompt, spec, window), payments_tolerance(prompt)
     native.select_isa(used)
     paid = found.paid.double()
     assert float(paid.sum()) == pytest.approx(heads * queries, rel=1e-5)  # every query pays 1
-    expected = by_definition(prompt, spec)
+    expected = by_definition(prompt, spec, window)
     close(found.output, expected.output, TOLERANCES[dtype])
     close(found.paid, expected.paid, tolerance)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("window", [1, 2, 7, 48, 64, 100, 201, 500])
+def test_windows(isa: str, window: int, dtype: torch.dtype) -> None:
+    """From one token to all of them, over prompts that begin and end within a block; with sinks and a cap, too."""
+    sinks = torch.randn(8, generator=torch.Generator().manual_seed(1))
+    for shape in ((1, 8, 200, 201, 16, 128), (2, 1, 300, 300, 33, 17), (4, 2, 70, 201, 64, 64)):
+        prompt = random_prompt(*shape, dtype)
+        heads = len(prompt.queries)
+        for spec in (AttentionSpec(shape[4] ** -0.5), AttentionSpec(0.3, softcap=5.0, sinks=sinks[:1].expand(heads))):
+            expected, found = by_definition(prompt, spec, window), prefill.attend(prompt, spec, window)
+            close(found.output, expected.output, TOLERANCES[dtype])
+            close(found.paid, expected.paid, payments_tolerance(prompt))
+            assert torch.equal(prefill.attended(prompt, spec, window), found.output)
+            if window >= prompt.keys.shape[1]:
+                assert torch.equal(prefill.attended(prompt, spec), found.output)
+
+
+def test_tokens_before_every_window_are_not_read(isa: str) -> None:
+    prompt = random_prompt(2, 3, 40, 400, 32, 32, torch.float32)
+    hidden = Prompt(prompt.queries, prompt.keys.clone(), prompt.values.clone())
+    for each in (hidden.keys, hidden.values):
+        each[:, :256] = torch.nan
+    found, expected = (prefill.attend(each, AttentionSpec(0.2), 30) for each in (hidden, prompt))
+    assert torch.equal(found.output, expected.output)
+    assert torch.equal(found.paid, expected.paid)
+    assert not expected.paid[:, : 400 - 40 - 30 + 1].round(decimals=20).any()
+
+
+def test_windows_are_not_attended_to_in_tiles(isa: str) -> None:
+    keys, queries = torch.zeros(2, 100, 64, dtype=torch.bfloat16), torch.zeros(8, 16, 64, dtype=torch.bfloat16)
+    assert prefill.lays_rows(queries, keys, 99) == (isa == "avx2")
+    for all_tokens in (100, 101, None):
+        assert prefill.lays_rows(queries, keys, all_tokens) == prefill.lays_rows(queries, keys)
 
 
 UNEVEN = [(2, 1, 700, 700, 64, 64), (1, 3, 130, 450, 40, 100), (5, 2, 64, 64, 128, 96)]
@@ -238,3 +284,6 @@ def test_what_does_not_fit_is_refused() -> None:
             prefill.attend(wrong, spec)
     with pytest.raises(ValueError, match="do not fit"):
         prefill.attend(prompt, AttentionSpec(1.0, sinks=torch.zeros(3)))
+    for nothing in (0, -1):
+        with pytest.raises(ValueError, match="shows a query nothing"):
+            prefill.attended(prompt, spec, nothing)

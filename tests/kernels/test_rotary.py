@@ -17,8 +17,12 @@ SHARED = [HealthCheck.function_scoped_fixture]
 
 
 def turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """[R, H, N, D] by the definition: each pair of channels is a point that a matrix turns."""
+    """[R, H, N, D] by the definition: each pair of channels is a point that a matrix turns.
+
+    cos and sin: [R, N, D], or [R, N, D/2] that are alike for both channels of a pair.
+    """
     half = heads.shape[-1] // 2
+    cos, sin = (each if each.shape[-1] == 2 * half else torch.cat([each, each], -1) for each in (cos, sin))
     found = torch.empty_like(heads)
     for i in range(half):
         x, y = heads[..., i], heads[..., i + half]
@@ -29,6 +33,7 @@ def turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def by_operators(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The same as models compute it, in the dtype."""
+    cos, sin = (each if each.shape[-1] == heads.shape[-1] else torch.cat([each, each], -1) for each in (cos, sin))
     x, y = heads.chunk(2, dim=-1)
     return heads * cos[:, None] + torch.cat([-y, x], dim=-1) * sin[:, None]
 
@@ -54,14 +59,24 @@ def as_projected(rows: int, heads: int, tokens: int, dim: int, dtype: torch.dtyp
     st.sampled_from([1, 3, 8, 15, 16, 17, 32, 40, 64]),
     st.sampled_from(DTYPES),
     st.booleans(),
+    st.booleans(),
     st.integers(0, 99),
 )
 def test_heads_of_any_shape_are_turned(
-    isas: list[str], rows: int, heads: int, kv_heads: int, tokens: int, half: int, dtype, shared: bool, seed: int
+    isas: list[str],
+    rows: int,
+    heads: int,
+    kv_heads: int,
+    tokens: int,
+    half: int,
+    dtype,
+    shared: bool,
+    halved: bool,
+    seed: int,
 ) -> None:
     torch.manual_seed(seed)
     queries, keys = (as_projected(rows, each, tokens, 2 * half, dtype) for each in (heads, kv_heads))
-    cos, sin = torch.randn(2, 1 if shared else rows, tokens, 2 * half).to(dtype)
+    cos, sin = torch.randn(2, 1 if shared else rows, tokens, half if halved else 2 * half).to(dtype)
     layout = rotary.layout_of(queries, keys, cos, sin)
     assert layout is not None
     for isa in isas:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import DynamicCache
 from transformers.models.cohere.modeling_cohere import apply_rotary_pos_emb as alternating
+from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
 
@@ -20,7 +21,7 @@ from support.instruction_sets import needs_native
 from support.stand_ins import assert_files_know_the_model, assert_same_answers, assert_same_logits, loaded, used_copies
 from winnow.kernels import native, rotary
 from winnow.models import embed_in_one_pass
-from winnow.models.rotary import RotaryByKernel, computes_the_same
+from winnow.models.rotary import RotaryByKernel, by_kernel
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
 
@@ -57,9 +58,27 @@ def test_functions_are_told_by_what_they_compute():
     def other_arguments(x, cos, sin, k):
         raise AssertionError("it is not called")
 
-    assert computes_the_same(apply_rotary_pos_emb)
+    assert by_kernel(apply_rotary_pos_emb)
+    assert by_kernel(modeling_gpt_oss.apply_rotary_pos_emb)
     for other in (alternating, rounded_once, of_one, of_other_angles, other_arguments):
-        assert not computes_the_same(other)
+        assert not by_kernel(other)
+
+
+def test_a_function_gets_as_many_angles_as_it_takes(turns):
+    """With others, even by a caller's mistake, it does what it did."""
+    torch.manual_seed(0)
+    queries, keys = torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 8)
+    for own, angles, wrong in ((apply_rotary_pos_emb, 8, 4), (modeling_gpt_oss.apply_rotary_pos_emb, 4, 8)):
+        kernel = by_kernel(own)
+        assert kernel is not None
+        turns.clear()
+        cos, sin = torch.randn(2, 2, 5, angles)
+        for found, expected in zip(kernel(queries, keys, cos, sin), own(queries, keys, cos, sin), strict=True):
+            torch.testing.assert_close(found, expected)
+        assert len(turns) == 1
+        with pytest.raises(RuntimeError, match="must match the size"):
+            kernel(queries, keys, *torch.randn(2, 2, 5, wrong))
+        assert len(turns) == 1
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -69,7 +88,7 @@ def test_models_compute_what_they_did(name, turns):
     embed_in_one_pass(model)
     turns.clear()
     assert_same_logits(model, plain)
-    if name in ("llama", "qwen2", "qwen3", "mistral", "phi3", "granite"):
+    if name in ("llama", "qwen2", "qwen3", "mistral", "phi3", "granite", "gpt_oss"):
         assert len(embedding(model)) == model.config.num_hidden_layers == len(turns)
     assert not embedding(plain)
 

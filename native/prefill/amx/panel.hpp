@@ -298,7 +298,7 @@ inline void prefill_in_tiles(const winnow_prefill_args& args, const PrefillPart&
 inline int64_t panel_floats(const winnow_prefill_args& args) { return PanelSizes(args, PromptTiles(args)).all(); }
 inline int64_t tile_words_of_head(const winnow_prefill_args& args) { return PromptTiles(args).words(); }
 
-constexpr PrefillKernel kPrefillInTiles = {prefill_in_tiles, panel_floats, tile_words_of_head, lay_tiles, kTileTokens};
+constexpr PrefillKernel kPrefillInTiles = {prefill_in_tiles, panel_floats, tile_words_of_head, lay_tiles, kTileTokens, false};
 
 }  // namespace
 }  // namespace winnow

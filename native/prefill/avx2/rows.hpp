@@ -41,9 +41,10 @@ struct RowSizes {
         whole(kRoundsValues<T> ? kQueryRows * kTogetherTokens / 2 : 0),
         largest(held_blocks(args) * kQueryRows) {}
 
-  // Blocks of tokens whose weights are kept.
+  // Blocks of tokens whose weights are kept: all that any of the rows sees, the first from its beginning on.
   static int64_t held_blocks(const winnow_prefill_args& args) {
-    return args.paid ? divide_up(args.tokens, kTogetherTokens) : 1;
+    const int64_t tokens = least(args.tokens, prefill_window(args) + kQueryRows + kTogetherTokens);
+    return args.paid ? divide_up(tokens, kTogetherTokens) : 1;
   }
   int64_t all() const { return queries + sums + logits + weights + whole + largest; }
 };
@@ -68,7 +69,7 @@ class QueryRows {
   // Attends with the queries from the `first`-th on.
   void run(int64_t first, float* paid) {
     begin(first);
-    for (int64_t token = 0; token < visible_; token += kTogetherTokens) {
+    for (int64_t token = from_; token < visible_; token += kTogetherTokens) {
       words_of_block_ = words_ + token / kTogetherTokens * laid_.block_words();
       score(token);
       weigh(weights_of(token), largest_of(token));
@@ -84,7 +85,7 @@ class QueryRows {
   int64_t token_of(int64_t row) const { return (first_ + row) / args_.group_size; }
 
   // Of the block that begins with a token, where weights stay.
-  int64_t held(int64_t token) const { return args_.paid ? token / kTogetherTokens : 0; }
+  int64_t held(int64_t token) const { return args_.paid ? (token - from_) / kTogetherTokens : 0; }
   float* weights_of(int64_t token) const { return weights_ + held(token) * kQueryRows * kTogetherTokens; }
   float* largest_of(int64_t token) const { return largest_ + held(token) * kQueryRows; }
 
@@ -104,6 +105,8 @@ class QueryRows {
       sum_[row] = 0.0f;
     }
     visible_ = last_seen_[kQueryRows - 1] + 1;
+    const int64_t first_seen = last_seen_[0] + 1 - prefill_window(args_);
+    from_ = first_seen < 0 ? 0 : first_seen / kTogetherTokens * kTogetherTokens;
     std::memset(sums_, 0, static_cast<size_t>(kQueryRows * value_dim_) * sizeof(float));
   }
 
@@ -118,8 +121,11 @@ class QueryRows {
       });
     }
     if (args_.softcap > 0.0f) cap();
+    const int64_t window = prefill_window(args_);
     for (int64_t row = 0; row < kQueryRows; ++row) {
-      if (last_seen_[row] < token + kTogetherTokens - 1) hide(row, last_seen_[row] - token);
+      const int64_t end = last_seen_[row] + 1 - token;
+      if (end < kTogetherTokens) hide(row, end, kTogetherTokens);
+      if (end > window) hide(row, 0, end - window);
     }
   }
 
@@ -130,10 +136,10 @@ class QueryRows {
     }
   }
 
-  // The tokens of a block behind the one that a row sees last.
-  void hide(int64_t row, int64_t last) {
+  // Tokens of a block that a row does not see, from the first to the end, which may lie outside of the block.
+  void hide(int64_t row, int64_t first, int64_t end) {
     float* logits = logits_ + row * kTogetherTokens;
-    for (int64_t t = last < 0 ? 0 : last + 1; t < kTogetherTokens; ++t) logits[t] = kHidden;
+    for (int64_t t = first < 0 ? 0 : first; t < least(end, kTogetherTokens); ++t) logits[t] = kHidden;
   }
 
   // Logits -> weights, of which a factor for each row is left out; what was summed up is made relative to the new maximum.
@@ -222,7 +228,7 @@ class QueryRows {
 
   // Adds to paid[token] what all rows paid it, the mean over the heads.
   void pay(float* paid) {
-    for (int64_t token = 0; token < visible_; token += kTogetherTokens) {
+    for (int64_t token = from_; token < visible_; token += kTogetherTokens) {
       const float* largest = largest_of(token);
       for (int64_t row = 0; row < kQueryRows; row += Vec::width) {
         const Vec factor = exp(load(largest + row) - load(max_ + row)) / load(sum_ + row);
@@ -268,7 +274,8 @@ class QueryRows {
   float* weights_;                 // [blocks, kQueryRows, kTogetherTokens]
   int16_t* whole_;                 // [kQueryRows, kTogetherTokens] of one block, where weights are rounded
   float* largest_;                 // [blocks, kQueryRows] logits
-  int64_t first_ = 0, count_ = 0, visible_ = 0;
+  int64_t first_ = 0, count_ = 0;
+  int64_t from_ = 0, visible_ = 0;  // the first token of the first block that is seen, and the end of what is
   int64_t last_seen_[kQueryRows];
   alignas(32) float max_[kQueryRows];
   alignas(32) float sum_[kQueryRows];
@@ -293,7 +300,8 @@ int64_t row_floats(const winnow_prefill_args& args) {
 }
 
 template <class T>
-constexpr PrefillKernel kPrefillInPanels = {attend_rows<T>, row_floats<T>, laid_words<T>, lay_block<T>, kTogetherTokens};
+constexpr PrefillKernel kPrefillInPanels = {attend_rows<T>, row_floats<T>,   laid_words<T>,
+                                            lay_block<T>,   kTogetherTokens, true};
 
 }  // namespace
 }  // namespace winnow

@@ -24,6 +24,7 @@ from winnow.cache.opaque import opaque
 from winnow.cache.padding import on_host, places_of
 from winnow.cache.paid import paid_attention
 from winnow.cache.sliding_step import over_window
+from winnow.cache.window_mask import WindowMask, window_mask
 from winnow.errors import OWN_CACHE, CacheError
 from winnow.kernels.interface import AttentionSpec
 from winnow.kernels.recording import this_thread
@@ -112,15 +113,19 @@ def winnow_mask(
 
     For models that leave queries out of masks, that validity in four dimensions, which `_flat` undoes.
     Masks for other caches, and prompts with a pattern of their own (bidirectional image tokens), are transformers'
-    boolean 4-D masks.
+    boolean 4-D masks. Those of sliding windows without padding are a `WindowMask`, which has entries when asked.
     """
     if not isinstance(kv_length, LogicalLength):
         if q_length == 1 and this_thread.recording is not None:
             return None  # a token sees all of its window, which would need a larger mask every time
+        sizes = (batch_size, q_length, kv_length, q_offset, kv_offset)
+        windowed = window_mask(sizes, mask_function, attention_mask, kwargs)
+        if windowed is not None:
+            return windowed
         if 1 < q_length != kv_length:
             # Without a mask, `_ordinary` takes fewer queries for the last ones; an empty static cache's are the first.
             kwargs["allow_is_causal_skip"] = False
-        mask = sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
+        mask = sdpa_mask(*sizes, mask_function, attention_mask, **kwargs)
         return None if q_length == 1 and _hides_nothing(mask) else mask
     # Here, as nothing was changed yet: sliding and linear layers would fail in the middle of the pass.
     kv_length.holder.check_rows(batch_size)
@@ -235,9 +240,13 @@ def _ordinary(
             f"model; {OWN_CACHE}."
         )
     # torch would align queries that are fewer than keys with the first of these (Gemma 4 leaves the first ones out).
-    causal = 1 < query.shape[2] <= key.shape[2] and mask is None
-    causal = causal and all(kwargs.get(name) is None for name in OF_TORCH)
-    if spec.softcap is None and spec.sinks is None and not causal:
+    torchs = any(kwargs.get(name) is not None for name in OF_TORCH)
+    window = None
+    if isinstance(mask, WindowMask):
+        window = mask.window if not torchs and mask.shape[2:] == (query.shape[2], key.shape[2]) else None
+        mask = mask.entries() if window is None else None
+    causal = 1 < query.shape[2] <= key.shape[2] and mask is None and not torchs
+    if spec.softcap is None and spec.sinks is None and not causal and window is None:
         return sdpa_attention_forward(
             module,
             query,
@@ -249,7 +258,7 @@ def _ordinary(
             is_causal=is_causal,
             **kwargs,
         )[0]
-    return dense_attention(module, query, key, value, mask, spec, dropout, is_causal)
+    return dense_attention(module, query, key, value, mask, spec, dropout, is_causal, window)
 
 
 def _own_pattern(

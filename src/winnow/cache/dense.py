@@ -8,6 +8,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from winnow.cache.gradients import wants_gradients
 from winnow.cache.padding import on_host, places_of
+from winnow.cache.window_mask import window_entries
 from winnow.kernels import prefill
 from winnow.kernels.interface import AttentionSpec
 from winnow.kernels.without_autocast import without_autocast
@@ -15,6 +16,8 @@ from winnow.models.dtypes import cpu_has_bfloat16
 
 QUERY_BLOCK = 128
 """Queries attended to at a time where the logits are materialized: never more than this many rows of N."""
+DEVICE_BLOCK = 1024
+"""Queries with a window that a device attends to at a time at least: it takes longer to be asked than for these."""
 
 
 def dense_attention(
@@ -26,27 +29,36 @@ def dense_attention(
     spec: AttentionSpec,
     dropout: float = 0.0,
     is_causal: bool | None = None,
+    window: int | None = None,
 ) -> Tensor:
     """Attention of query [R, Hq, Q, D] over key [R, H, N, D] and value [R, H, N, Dv], as the stock model does it.
 
     `mask` is boolean or additive [R | 1, Hq | 1, Q, N]; None means causal, the last query seeing everything
-    (`is_causal=False`: everything seen by all). Soft-capping and attention sinks, which transformers' own sdpa
-    function lacks, are computed by the compiled kernels where these serve, else blockwise over the queries. The
-    compiled kernels take chunks, too, for which sdpa would be given a mask and would multiply what that hides, and
-    prompts where they are faster. Returns [R, Q, Hq, Dv].
+    (`is_causal=False`: everything seen by all). With a `window`, and then no mask, a query sees its own token and the
+    window − 1 before it, in time and memory that grow with Q · window. Soft-capping and attention sinks, which
+    transformers' own sdpa function lacks, are computed by the compiled kernels where these serve, else blockwise over
+    the queries. The compiled kernels take chunks and windows, too, for which sdpa would be given a mask and would
+    multiply what that hides, and prompts where they are faster. Returns [R, Q, Hq, Dv].
     """
-    causal = mask is None and query.shape[2] > 1 and is_causal is not False and getattr(module, "is_causal", True)
+    if window is not None:
+        seen = slice(max(0, key.shape[2] - query.shape[2] - window + 1), None)
+        key, value = key[:, :, seen], value[:, :, seen]
+        window, is_causal = (window if window < key.shape[2] else None), True
+    causal = mask is None and query.shape[2] > 1 and _is_causal(module, is_causal)
     explicit = spec.softcap is not None or spec.sinks is not None
     chunk = causal and query.shape[2] != key.shape[2]
     alike = query.dtype == value.dtype  # not under autocast
     served = causal and alike and prefill.supports(query, key) and not wants_gradients(query, key, value)
-    if served and (explicit or (not dropout and _faster_compiled(query, key, chunk))):
-        return _compiled_attention(query, key, value, spec)
+    masked = chunk or window is not None
+    if served and (explicit or (not dropout and _faster_compiled(query, key, masked, window))):
+        return _compiled_attention(query, key, value, spec, window)
+    if window is not None:
+        return _attention_by_bands(module, query, key, value, spec, dropout, window)
     if explicit:
         with without_autocast(query.device):
             return _explicit_attention(query, key, value, mask, spec, causal)
     if chunk:
-        mask = causal_mask(query.shape[2], key.shape[2], query.device)
+        mask = window_entries(query.shape[2], key.shape[2], query.device)
     output, _ = sdpa_attention_forward(
         module, query, key, value, mask, dropout=dropout, scaling=spec.scaling, is_causal=is_causal
     )
@@ -72,22 +84,47 @@ def padded_attention(
     return output
 
 
-def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
-    """[1, 1, Q, N] bool: query i of the last Q tokens sees the first N − Q + i + 1 keys."""
-    return torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+def _is_causal(module: nn.Module, is_causal: bool | None) -> bool:
+    """As transformers has it: what a call asks for counts before what its module is."""
+    return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
 
 
-def _faster_compiled(query: Tensor, key: Tensor, chunk: bool) -> bool:
-    """True where the compiled kernels take less time than sdpa over supported queries and keys without dropout."""
-    if prefill.lays_rows(query[0], key[0]) or prefill.outruns_sdpa():
+def _faster_compiled(query: Tensor, key: Tensor, masked: bool, window: int | None) -> bool:
+    """True where the compiled kernels take less time than sdpa over supported queries and keys without dropout.
+
+    masked: sdpa would take a mask.
+    """
+    if prefill.lays_rows(query[0], key[0], window) or prefill.outruns_sdpa():
         return True
     # Otherwise they multiply bfloat16 as fp32, where sdpa has instructions for it.
-    return chunk and not (key.dtype == torch.bfloat16 and cpu_has_bfloat16())
+    return masked and not (key.dtype == torch.bfloat16 and cpu_has_bfloat16())
 
 
-def _compiled_attention(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec) -> Tensor:
-    rows = [prefill.attended(prefill.Prompt(*row), spec) for row in zip(query, key, value, strict=True)]
+def _compiled_attention(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec, window: int | None) -> Tensor:
+    rows = [prefill.attended(prefill.Prompt(*row), spec, window) for row in zip(query, key, value, strict=True)]
     return torch.stack(rows) if len(rows) > 1 else rows[0][None]
+
+
+def _attention_by_bands(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    spec: AttentionSpec,
+    dropout: float,
+    window: int,
+) -> Tensor:
+    """Attention with a window, some queries at a time with the keys that any of them sees."""
+    queries, earlier = query.shape[2], key.shape[2] - query.shape[2]
+    together = max(QUERY_BLOCK, window // 4) if query.device.type == "cpu" else max(DEVICE_BLOCK, window)
+    bands = []
+    for start in range(0, queries, together):
+        asking = slice(start, min(start + together, queries))
+        seen = slice(max(0, earlier + start - window + 1), earlier + asking.stop)
+        mask = window_entries(asking.stop - start, seen.stop - seen.start, query.device, window)
+        band = query[:, :, asking], key[:, :, seen], value[:, :, seen]
+        bands.append(dense_attention(module, *band, mask, spec, dropout))
+    return torch.cat(bands, dim=1)
 
 
 def _explicit_attention(

@@ -67,7 +67,7 @@ _FUNCTIONS: dict[str, tuple[Sequence[Any], Any]] = {
     "winnow_append": ([ctypes.POINTER(AppendArgs)], _INT),
     "winnow_step": ([ctypes.POINTER(StepArgs)], _INT),
     "winnow_prefill": ([ctypes.POINTER(PrefillArgs)], _INT),
-    "winnow_prefill_lays": ([_INT, _COUNT], _INT),
+    "winnow_prefill_lays": ([_INT, _COUNT, _COUNT], _INT),
     "winnow_multiplies_many": ([_INT], _INT),
     "winnow_linear": ([ctypes.POINTER(LinearLayer), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
     "winnow_linear_of_stack": ([ctypes.POINTER(LinearStack), _COUNT, _ADDRESS, _ADDRESS, _ADDRESS, _INT], _INT),

@@ -162,7 +162,8 @@ class PrefillArgs(ctypes.Structure):
     """Mirror of winnow_prefill_args."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("heads", "group_size", "queries", "tokens", "key_dim", "value_dim")),
+        *((name, ctypes.c_int64) for name in ("heads", "group_size", "queries", "tokens")),
+        *((name, ctypes.c_int64) for name in ("window", "key_dim", "value_dim")),
         *((name, ctypes.c_void_p) for name in ("query", "keys", "values")),
         *((f"{name}_{of}_stride", ctypes.c_int64) for name in ("query", "key", "value") for of in ("head", "token")),
         *((name, ctypes.c_void_p) for name in ("sinks", "output", "paid")),
@@ -241,7 +242,7 @@ class RotaryArgs(ctypes.Structure):
     """Mirror of winnow_rotary_args."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("rows", "tokens", "dim")),
+        *((name, ctypes.c_int64) for name in ("rows", "tokens", "dim", "angles")),
         *((name, ctypes.c_void_p) for name in ("cos", "sin")),
         ("angles_row", ctypes.c_int64),
         *((name, RotaryRows) for name in ("queries", "keys")),

@@ -45,15 +45,16 @@ def supports(queries: Tensor, keys: Tensor) -> bool:
     return known and 0 < queries.shape[-2] <= keys.shape[-2] < _MOST_TOKENS and native.library() is not None
 
 
-def lays_rows(queries: Tensor, keys: Tensor) -> bool:
+def lays_rows(queries: Tensor, keys: Tensor, window: int | None = None) -> bool:
     """True if attention of supported queries [Hq, Q, D] over keys [H, N, D], with its output, lays these anew first.
 
-    So it does where products of what is laid outrun sdpa's: in tiles of bfloat16 (AMX), and in panels (AVX2 alone).
-    Of prompts in bfloat16, tiles round numerators of the softmax to bfloat16, in the output, as sdpa does, and in what
-    was paid; panels round them to 14 bits of the largest of 64 tokens beside each other, and values to 13, in the
-    output alone.
+    So it does where products of what is laid outrun sdpa's: in tiles of bfloat16 (AMX) if there is no window, and in
+    panels (AVX2 alone). Of prompts in bfloat16, tiles round numerators of the softmax to bfloat16, in the output, as
+    sdpa does, and in what was paid; panels round them to 14 bits of the largest of 64 tokens beside each other, and
+    values to 13, in the output alone.
     """
-    return bool(native.loaded_library().winnow_prefill_lays(DTYPES[keys.dtype], _queries_of_a_head(queries, keys)))
+    asked = _queries_of_a_head(queries, keys), _window_over(keys, window)
+    return bool(native.loaded_library().winnow_prefill_lays(DTYPES[keys.dtype], *asked))
 
 
 def outruns_sdpa() -> bool:
@@ -64,27 +65,28 @@ def outruns_sdpa() -> bool:
     return native.is_zen()
 
 
-def attend(prompt: Prompt, spec: AttentionSpec) -> Attention:
+def attend(prompt: Prompt, spec: AttentionSpec, window: int | None = None) -> Attention:
     """Causal attention of the last Q tokens over all N, and what they paid; the prompt must be supported.
 
-    Raises ValueError for shapes that do not fit together.
+    window: the tokens that a query sees, its own and those before it; None: all. Raises ValueError for shapes that do
+    not fit together, and for a window of no tokens.
     """
     output, paid = _output(prompt), _paid(prompt.keys)
-    _run(prompt, spec, output, paid)
+    _run(prompt, spec, output, paid, window)
     return Attention(output, paid)
 
 
-def attended(prompt: Prompt, spec: AttentionSpec) -> Tensor:
+def attended(prompt: Prompt, spec: AttentionSpec, window: int | None = None) -> Tensor:
     """The output of `attend` alone."""
     output = _output(prompt)
-    _run(prompt, spec, output, None)
+    _run(prompt, spec, output, None, window)
     return output
 
 
 def paid(queries: Tensor, keys: Tensor, spec: AttentionSpec) -> Tensor:
     """Attention paid by queries [Hq, Q, D] of the last tokens to keys [H, N, D], as of `attend`, without its output."""
     found = _paid(keys)
-    _run(Prompt(queries, keys, keys[..., :0]), spec, None, found)
+    _run(Prompt(queries, keys, keys[..., :0]), spec, None, found, None)
     return found
 
 
@@ -97,11 +99,14 @@ def _paid(keys: Tensor) -> Tensor:
     return torch.empty(keys.shape[:2], dtype=torch.float32, device="cpu")
 
 
-def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tensor | None) -> None:
+def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tensor | None, window: int | None) -> None:
     queries, keys, values = (each if each.stride(-1) == 1 else each.contiguous() for each in prompt)
     _check(queries, keys, values, spec)
-    laid = output is not None and lays_rows(queries, keys)  # side by side
-    if not laid and _queries_of_a_head(queries, keys) >= _MANY_QUERIES:
+    if window is not None and window < 1:
+        raise ValueError(f"a window of {window} tokens shows a query nothing, not even its own token")
+    laid = output is not None and lays_rows(queries, keys, window)  # side by side
+    reading = queries[:, :window]  # so many see a token
+    if not laid and _queries_of_a_head(reading, keys) >= _MANY_QUERIES:
         keys, values = _side_by_side(keys), _side_by_side(values)
     sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32).contiguous()
     args = PrefillArgs(
@@ -109,6 +114,7 @@ def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tenso
         group_size=queries.shape[0] // keys.shape[0],
         queries=queries.shape[1],
         tokens=keys.shape[1],
+        window=_window_over(keys, window),
         key_dim=keys.shape[2],
         value_dim=values.shape[2],
         query=queries.data_ptr(),
@@ -131,6 +137,11 @@ def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tenso
     refuse_recording("attention over a prompt")
     if native.loaded_library().winnow_prefill(ctypes.byref(args)):
         raise MemoryError("no memory for the scratch of attention over a prompt; prefill it in smaller chunks")
+
+
+def _window_over(keys: Tensor, window: int | None) -> int:
+    """A window as the kernels take it, over keys [H, N, D]: 0 where it hides nothing."""
+    return 0 if window is None or window >= keys.shape[-2] else window
 
 
 def _queries_of_a_head(queries: Tensor, keys: Tensor) -> int:

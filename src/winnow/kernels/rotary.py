@@ -35,17 +35,21 @@ def _layout(queries: _Shape, keys: _Shape, cos: torch.Size, sin: torch.Size, dty
     (rows, heads, tokens, dim), kv_heads = queries[0], keys[0][1]
     if keys[0] != (rows, kv_heads, tokens, dim) or not heads * kv_heads * dim or dim % 2:
         return None
-    if cos != sin or cos not in ((rows, tokens, dim), (1, tokens, dim)) or not queries[1][3] == keys[1][3] == 1:
+    angles = cos[2]
+    if cos != sin or cos[:2] not in ((rows, tokens), (1, tokens)) or angles not in (dim, dim // 2):
         return None
-    stride = 0 if cos[0] == 1 else tokens * dim
-    return RotaryArgs(rows, tokens, dim, None, None, stride, _rows(*queries), _rows(*keys), DTYPES[dtype])
+    if not queries[1][3] == keys[1][3] == 1:
+        return None
+    stride = 0 if cos[0] == 1 else tokens * angles
+    return RotaryArgs(rows, tokens, dim, angles, None, None, stride, _rows(*queries), _rows(*keys), DTYPES[dtype])
 
 
 def turn(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, layout: RotaryArgs) -> tuple[Tensor, Tensor]:
-    """Queries [R, Hq, N, D] and keys [R, H, N, D], turned by their tokens' angles [R or 1, N, D].
+    """Queries [R, Hq, N, D] and keys [R, H, N, D], turned by their tokens' angles [R or 1, N, D or D/2].
 
     Channels x = i and y = i + D/2 become x cos - y sin and y cos + x sin, products rounded to the dtype before they are
-    added up. The layout is that of these tensors; outputs lie in memory in the order of inputs.
+    added up. Of D angles, each channel has its own. The layout is that of these tensors; outputs lie in memory in the
+    order of inputs.
     """
     turned_queries, turned_keys = torch.empty_like(queries), torch.empty_like(keys)
     args = RotaryArgs.from_buffer_copy(layout)

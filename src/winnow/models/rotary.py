@@ -23,20 +23,21 @@ _SIZES = (2, 3, 5, 8)
 """Rows, heads, tokens and channels that a function is tried with."""
 
 Embed = Callable[..., tuple[Tensor, Tensor]]
-"""Queries and keys [R, H, N, D], cos and sin [R, N, D] -> both, turned."""
+"""Queries and keys [R, H, N, D], cos and sin [R, N, D], or [R, N, D/2] -> both, turned."""
 
 
 class RotaryByKernel:
     """A model's function for rotary embedding, by the kernel where it reads what is given; else as the model's own."""
 
-    def __init__(self, own: Embed) -> None:
-        """own: one that `computes_the_same`."""
+    def __init__(self, own: Embed, shares_angles: bool) -> None:
+        """own: one that computes the same. shares_angles: with D/2 angles, not D."""
         self._own = own
+        self._share = 2 if shares_angles else 1
 
     def __call__(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *other: Any, **named: Any) -> Any:
         """The same as the model's own; `other` and `named` are its own, too."""
         layout = None if other or named or is_followed(q, k, cos, sin) else rotary.layout_of(q, k, cos, sin)
-        if layout is None:
+        if layout is None or layout.angles * self._share != layout.dim:
             return self._own(q, k, cos, sin, *other, **named)
         return rotary.turn(q, k, cos, sin, layout)
 
@@ -89,10 +90,11 @@ _MADE: dict[tuple[type[nn.Module], FunctionType, Embed], type[nn.Module] | None]
 
 
 def _make(kind: type[nn.Module], forward: FunctionType, own: Embed) -> type[nn.Module] | None:
-    if not computes_the_same(own):
+    kernel = by_kernel(own)
+    if kernel is None:
         return None
     parts = {
-        "forward": _calling(kind, forward, own),
+        "forward": _calling(kind, forward, own, kernel),
         "_own_class": kind,
         "__module__": kind.__module__,
         "__doc__": kind.__doc__,
@@ -100,10 +102,10 @@ def _make(kind: type[nn.Module], forward: FunctionType, own: Embed) -> type[nn.M
     return type(kind.__name__, (_Embedding, kind), parts)
 
 
-def _calling(kind: type[nn.Module], forward: FunctionType, own: Embed) -> Callable[..., Any]:
+def _calling(kind: type[nn.Module], forward: FunctionType, own: Embed, kernel: RotaryByKernel) -> Callable[..., Any]:
     """The forward of a class of layers, which calls the kernel by the name of the model's own function."""
     inner, earlier = _without_renaming(forward)
-    names = {**inner.__globals__, _FUNCTION: RotaryByKernel(own)}
+    names = {**inner.__globals__, _FUNCTION: kernel}
     made = FunctionType(inner.__code__, names, inner.__name__, inner.__defaults__, inner.__closure__)
     made.__kwdefaults__ = inner.__kwdefaults__
     current, others = inner.__globals__.get, [each for each in inner.__code__.co_names if each in names]
@@ -131,17 +133,26 @@ def _without_renaming(forward: FunctionType) -> tuple[FunctionType, frozenset[st
     return forward, frozenset(earlier)
 
 
-@torch.no_grad()
-def computes_the_same(own: Embed) -> bool:
-    """True if the kernel gives what a model's function gives: in bfloat16 to the bit, in float32 but for roundings."""
+def by_kernel(own: Embed) -> RotaryByKernel | None:
+    """A model's function by the kernel, with as many angles as it takes; None if it computes anything else."""
     if tuple(signature(own).parameters)[: len(_ARGUMENTS)] != _ARGUMENTS:
-        return False
+        return None
+    fitting = (share for share in (False, True) if computes_the_same(own, share))
+    return next((RotaryByKernel(own, share) for share in fitting), None)
+
+
+@torch.no_grad()
+def computes_the_same(own: Embed, shares_angles: bool) -> bool:
+    """True if the kernel gives what a model's function gives: in bfloat16 to the bit, in float32 but for roundings.
+
+    shares_angles: for D/2 angles, not D.
+    """
     rows, heads, tokens, dim = _SIZES
     generator = torch.Generator().manual_seed(0)
     for dtype in (torch.float32, torch.bfloat16):
         queries, keys = (_drawn(generator, rows, each, tokens, dim).to(dtype) for each in (heads, 1))
         # Angles of which no two are alike, so that channels of other pairs are told.
-        cos, sin = _drawn(generator, 2, rows, tokens, dim).to(dtype)
+        cos, sin = _drawn(generator, 2, rows, tokens, dim // 2 if shares_angles else dim).to(dtype)
         try:
             expected = own(queries, keys, cos, sin)
         except (TypeError, ValueError, IndexError, RuntimeError):
