@@ -404,8 +404,8 @@ def filled(model: PreTrainedModel, length: int, more: int = 0, method: str = "fu
     cache = CompressedCache(model, method)
     ids = prompt(length=length + more, seed=length)
     said(model, cache, ids[:, :length])
-    for token in ids[:, length:].split(1, 1):
-        said(model, cache, token)
+    for place in range(length, length + more):
+        said(model, cache, ids[:, place : place + 1])
     return cache
 
 

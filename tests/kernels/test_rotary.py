@@ -121,7 +121,7 @@ REFUSED = {
     "a dtype that kernels do not know": (HEADS.double(), HEADS.double(), ANGLES.double(), ANGLES.double()),
     "keys of another dtype": (HEADS, HEADS.half(), ANGLES, ANGLES),
     "angles of another dtype": (HEADS, HEADS, ANGLES.half(), ANGLES.half()),
-    "angles of fewer channels": (HEADS, HEADS, ANGLES[..., :4].contiguous(), ANGLES[..., :4].contiguous()),
+    "angles of fewer channels": (HEADS, HEADS, ANGLES[..., :3].contiguous(), ANGLES[..., :3].contiguous()),
     "angles of other rows": (HEADS, HEADS, torch.ones(3, 4, 8), torch.ones(3, 4, 8)),
     "a cosine without its sine": (HEADS, HEADS, ANGLES, ANGLES[:1]),
     "angles with gaps": (HEADS, HEADS, torch.ones(2, 4, 16)[..., ::2], torch.ones(2, 4, 16)[..., ::2]),

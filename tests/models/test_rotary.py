@@ -172,7 +172,7 @@ def test_a_cache_by_its_earlier_name_is_filled():
 
 
 def test_what_the_kernel_does_not_read_is_the_models_own_to_do(turns):
-    embed = RotaryByKernel(apply_rotary_pos_emb)
+    embed = RotaryByKernel(apply_rotary_pos_emb, shares_angles=False)
     queries, keys = torch.randn(1, 4, 5, 16), torch.randn(1, 2, 5, 16)
     cos, sin = torch.randn(2, 1, 5, 16)
     embed(queries, keys, cos, sin)
@@ -191,7 +191,7 @@ def test_what_the_kernel_does_not_read_is_the_models_own_to_do(turns):
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_a_trace_has_the_models_own():
     given = (torch.randn(1, 4, 5, 16), torch.randn(1, 2, 5, 16), *torch.randn(2, 1, 5, 16))
-    traced = torch.jit.trace(RotaryByKernel(apply_rotary_pos_emb).__call__, given)
+    traced = torch.jit.trace(RotaryByKernel(apply_rotary_pos_emb, shares_angles=False).__call__, given)
     # What the first tensors give must not stand in the trace as a constant.
     others = (torch.randn(1, 4, 3, 16), torch.randn(1, 2, 3, 16), *torch.randn(2, 1, 3, 16))
     for found, expected in zip(traced(*others), apply_rotary_pos_emb(*others), strict=True):

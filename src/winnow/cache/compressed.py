@@ -10,7 +10,7 @@ from weakref import WeakSet, ref
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
-from transformers.cache_utils import LinearAttentionLayer
+from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
 from winnow.budget import readable_bytes
 from winnow.cache.another_prompt import nothing_new
@@ -242,7 +242,8 @@ class CompressedCache(Cache):
         twin = deepcopy(caches[0])
         twin.compression.prompt_length = max(cache.get_seq_length() for cache in caches)
         for layer, *others in zip(twin.layers, *(cache.layers for cache in caches[1:]), strict=True):
-            layer.join(others)
+            if isinstance(layer, CompressedLayer | CompactSlidingLayer):
+                layer.join(others)
         return twin
 
     def alone(self, row: int) -> CompressedCache:
@@ -358,15 +359,18 @@ class CompressedCache(Cache):
         progress, part, mark = self.compression.progress, Part("sliding", layer_idx), None
         if layer.get_seq_length():
             check_no_gradients(key_states, value_states)
-        progress.enter(part)
         slides = type(layer) is CompactSlidingLayer  # a linear state beside it cannot be put back
-        if slides and self._is_decoding():
-            if layer.awaits(key_states):
-                progress.before[part] = layer.mark()
-                leave(layer, progress, key_states)
-                return key_states, value_states
+        decoding = slides and self._is_decoding()
+        if decoding and layer.awaits(key_states):
+            progress.enter(part)
+            progress.before[part] = layer.mark()
+            leave(layer, progress, key_states)
+            return key_states, value_states
+        if decoding:
             refuse_recording("a sliding window that lies in its order")
             layer.lay_in_order()
+        progress.enter(part)
+        if decoding:
             progress.before[part] = mark = layer.mark()
         keys, values = super().update(key_states, value_states, layer_idx, *args, **kwargs)
         if mark is not None:
@@ -537,7 +541,9 @@ class CompressedCache(Cache):
         in them, or they are chunks.
         """
         windows = self.sliding_layers()
-        alone = sum(map(is_attention_alone, self.layers)) + len(windows) == len(self.layers)
+        holders = [layer for layer in self.layers if isinstance(layer, CacheLayerMixin | LinearAttentionLayer)]
+        # Others share keys and values of these, and hold nothing.
+        alone = all(is_attention_alone(layer) or layer in windows for layer in holders)
         return alone and self.windows_hide_nothing() and all(layer.is_joinable() for layer in windows)
 
     def sliding_layers(self) -> list[CompactSlidingLayer]:
