@@ -48,6 +48,8 @@ class Shape:
     config: Callable[[], PreTrainedConfig]
     attention: str
     """transformers' function: sdpa, or eager for what sdpa lacks."""
+    prompts: tuple[int, ...]
+    """Tokens; eager attention takes memory for every pair of them."""
 
 
 SHAPES = {
@@ -64,6 +66,7 @@ SHAPES = {
             sliding_window=512,
         ),
         "sdpa",
+        (1024, 4096, 8192),
     ),
     "gemma-2-2b": Shape(
         "8 of 26 layers, 4 of them with windows of 4,096, soft-capping",
@@ -77,6 +80,7 @@ SHAPES = {
             head_dim=256,
         ),
         "eager",
+        (1024, 4096, 8192),
     ),
     "gpt-oss-20b": Shape(
         "4 of 24 layers, 2 of them with windows of 128, 8 of 32 experts, sinks",
@@ -87,6 +91,7 @@ SHAPES = {
             layer_types=["sliding_attention", "full_attention"] * 2,
         ),
         "eager",
+        (512, 2048),
     ),
 }
 
@@ -117,12 +122,13 @@ def made(shape: Shape, weights: str) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def measure(name: str, shape: Shape, weights: str, lengths: list[int], rounds: int) -> Iterator[Row]:
+def measure(name: str, shape: Shape, weights: str, rounds: int) -> Iterator[Row]:
     """A row for every length of a prompt."""
     model = made(shape, weights)
-    for length in lengths:
+    for length in shape.prompts:
         ids = torch.randint(VOCABULARY, (1, length), generator=torch.Generator().manual_seed(0))
         reference = f"transformers' cache, {shape.attention}"
+        model.set_attn_implementation("winnow")
         caches = {
             reference: DynamicCache(config=model.config),
             "full": winnow.CompressedCache(model, "full"),
@@ -197,13 +203,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--weights", choices=["bfloat16", "int8", "int4"], default="int4")
-    parser.add_argument("--lengths", nargs="+", type=int, default=[1024, 4096, 8192], help="tokens of prompts")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     rows = []
     for name in options.models:
-        for row in measure(name, SHAPES[name], options.weights, options.lengths, options.rounds):
+        for row in measure(name, SHAPES[name], options.weights, options.rounds):
             print(row, flush=True)
             rows.append(row)
     text = page(rows, "python benchmarks/windows.py", options.weights)
