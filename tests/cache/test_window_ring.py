@@ -435,9 +435,16 @@ def test_rows_of_different_lengths_take_one_token_at_a_time() -> None:
     with pytest.raises(CacheError, match="rows of different lengths take one token at a time"):
         said(model, joined, prompt(2, 3), position_ids=torch.tensor([[5, 6, 7], [20, 21, 22]]))
     joined.take_back_unfinished()
+    for refused in (lambda: joined.crop(-1), lambda: (joined.activate_past_recording(), joined.crop(-1))):
+        with pytest.raises(CacheError, match="rows of different lengths"):
+            refused()
+    joined = CompressedCache.joined([filled(model, 5), filled(model, PROMPT)])
     ids, positions = prompt(2, 1), torch.tensor([[5], [PROMPT]])
     expected = [said(model, filled(model, length), ids[row : row + 1]) for row, length in enumerate((5, PROMPT))]
     torch.testing.assert_close(said(model, joined, ids, position_ids=positions), torch.cat(expected), rtol=0, atol=1e-5)
+    joined.reset()
+    assert not joined.get_seq_length()
+    said(model, joined, prompt(2, PROMPT))
 
 
 def test_windows_that_hold_padding_are_not_joined() -> None:

@@ -43,11 +43,11 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
     _keys: Tensor | None
     _values: Tensor | None
+    _seen: int
     ring: WindowRing | None = None
     """None: the window lies in its order."""
     is_noticed = False
     """True once the attention function got keys of this layer as they left it: it may be left to add a token's."""
-    _seen: int
     _room = 0
 
     @property
@@ -87,7 +87,8 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
         return returned
 
     def check_crop(self, tokens: int) -> None:
-        """Raises CacheError where what `tokens` tokens pushed out of the window is gone."""
+        """Raises CacheError where what `tokens` tokens pushed out of the window is gone, or rows differ in length."""
+        self._check_even()
         if self.cumulative_length >= self.sliding_window and not self.record_past:
             raise CacheError(
                 f"cannot crop {tokens} tokens: sliding layers forget what new tokens push out of their windows. Before "
@@ -111,7 +112,7 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
     def reset(self) -> None:
         """Empty again."""
-        self.lay_in_order()
+        self.__dict__.update(ring=None, _keys=None, _values=None, _seen=0, is_initialized=False)
         super().reset()
 
     def tensors(self) -> list[Tensor]:
@@ -150,14 +151,17 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
         Raises CacheError where rows saw different numbers of tokens.
         """
+        self._check_even()
         if self.ring is not None:
-            if not self.ring.is_even:
-                raise CacheError(
-                    "rows of different lengths take one token at a time where the model has sliding windows; take rows "
-                    "out first (cache.alone), or give each its own cache."
-                )
             keys, values = self.ring.in_order()
             self.__dict__.update(ring=None, _keys=keys, _values=values, _seen=self.ring.longest)
+
+    def _check_even(self) -> None:
+        if self.ring is not None and not self.ring.is_even:
+            raise CacheError(
+                "rows of different lengths take one token at a time where the model has sliding windows; take rows out "
+                "first (cache.alone), or give each its own cache."
+            )
 
     # --- rows --------------------------------------------------------------------------------------------------
 
