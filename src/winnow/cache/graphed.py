@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
 from winnow.cache.capture import Capture, Captured
 from winnow.cache.compressed import CompressedCache
@@ -363,8 +364,7 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
             "this cache is of another model; make the GraphedDecoder with the model that the cache was made for."
         )
     check_implementation(cache.config)
-    held = (CompressedLayer, CompactSlidingLayer) if model.device.type == "cpu" else (CompressedLayer,)
-    others = sorted({type(layer).__name__ for layer in cache.layers if type(layer) not in held})
+    others = sorted({type(layer).__name__ for layer in cache.layers if not _is_held(layer, model.device)})
     if others:
         raise GraphError(
             f"some layers of this model ({', '.join(others)}) are not full attention with separate heads, and count "
@@ -382,6 +382,14 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
             f"one; load the model onto one device, or {INSTEAD}."
         )
     return layers
+
+
+def _is_held(layer: CacheLayerMixin, device: torch.device) -> bool:
+    """True for a layer whose token a graph can hold; on a CPU also one that shares another's keys and holds nothing."""
+    if device.type != "cpu":
+        return type(layer) is CompressedLayer
+    stock = isinstance(layer, CacheLayerMixin | LinearAttentionLayer)
+    return type(layer) in (CompressedLayer, CompactSlidingLayer) or not stock
 
 
 def _check_windows(cache: CompressedCache) -> None:

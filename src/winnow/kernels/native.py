@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from winnow.kernels.native_args import (
     shared_constants,
 )
 from winnow.kernels.openmp import lend_threads
-from winnow.kernels.recording import refuse_recording
+from winnow.kernels.recording import this_thread
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
@@ -214,7 +214,6 @@ class NativePlan:
         if strides[3] != 1:
             query = query.contiguous()
             strides = query.stride()
-        refuse_recording("attention without its token")
         out = torch.empty_like(self._like)
         args = self._args
         args.threads = torch.get_num_threads()
@@ -224,7 +223,17 @@ class NativePlan:
         status = self._decode(self._reference)
         if status:
             raise error_of(status)
+        recording = this_thread.recording
+        if recording is not None:
+            kept = DecodeArgs.from_buffer_copy(args)  # other queries give these other memory
+            recording.note(partial(self._again, kept, recording.threads), error_of, self, query, out)
         return out
+
+    def _again(self, args: DecodeArgs, threads: ctypes.c_int32) -> int:
+        """The status of a call, made once more."""
+        args.threads = threads.value
+        status: int = self._decode(ctypes.byref(args))
+        return status
 
     def arguments(self, query: Tensor) -> DecodeArgs:
         """The plan's arguments, to keep and to change, for contiguous queries as this one [R, Hq, Q, D].
