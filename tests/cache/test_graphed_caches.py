@@ -48,7 +48,6 @@ OTHER_LAYERS = {
     "falcon_h1": "CompressedHybridLayer",
 }
 """Families with layers that no graph can hold, by the layers' type."""
-"""Families of which some layers read the keys of others."""
 CHUNKED = ("llama4_text",)
 LOOKING = ("gpt2",)
 """Families that look for padding among the tokens, which a graph on a CPU cannot hold."""
