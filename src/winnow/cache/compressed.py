@@ -29,7 +29,7 @@ from winnow.cache.observer import Observer
 from winnow.cache.opaque import opaque
 from winnow.cache.progress import Part
 from winnow.cache.sliding_layer import CompactSlidingLayer
-from winnow.cache.sliding_step import leave, notice
+from winnow.cache.sliding_step import leave, notes_arrive, try_notes
 from winnow.cache.stats import CacheStats, storage_bytes
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.composition.names import as_method
@@ -133,6 +133,8 @@ class CompressedCache(Cache):
         self._starts_anew = starts_anew(self.config)
         for part in parts_of(layers, self.config):
             self.compression.progress.add(part)
+        for window in self.sliding_layers():
+            window.is_noticed = notes_arrive(model)
         found = len(self.compressed_layers())
         if not found:
             raise CacheError(
@@ -376,7 +378,7 @@ class CompressedCache(Cache):
         if mark is not None:
             progress.before[part] = layer.shorten(mark, key_states.shape[-2])
         if slides and not (layer.is_noticed or layer.record_past):  # which would hold the keys that hold its note
-            notice(layer, keys)
+            try_notes(layer, self.compression, keys)
         progress.leave()
         return keys, values
 

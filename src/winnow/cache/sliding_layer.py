@@ -47,7 +47,7 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
     ring: WindowRing | None = None
     """None: the window lies in its order."""
     is_noticed = False
-    """True once the attention function got keys of this layer as they left it: it may be left to add a token's."""
+    """True where the attention function gets keys as they leave this layer: it may be left to add a token's."""
     _room = 0
 
     @property

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakSet
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from winnow.cache.compression import Compression
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.progress import Progress
 from winnow.cache.sliding_layer import CompactSlidingLayer, RingMark, SlidingMark
@@ -37,9 +40,25 @@ def leave(layer: CompactSlidingLayer, progress: Progress, keys: Tensor) -> None:
     setattr(keys, ATTRIBUTE, SlidingToken(layer, progress))
 
 
-def notice(layer: CompactSlidingLayer, keys: Tensor) -> None:
-    """Notes on keys [R, H, N, D] whose they are, so that it shows whether notes arrive."""
-    setattr(keys, ATTRIBUTE, layer)
+class _Trial(NamedTuple):
+    """A note that only shows whether notes arrive."""
+
+    layer: CompactSlidingLayer
+    compression: Compression
+
+
+_arriving: WeakSet[nn.Module] = WeakSet()
+"""Models whose attention functions get notes of sliding layers."""
+
+
+def try_notes(layer: CompactSlidingLayer, compression: Compression, keys: Tensor) -> None:
+    """Leaves a note on keys [R, H, N, D] of a layer, so that it shows whether notes arrive."""
+    setattr(keys, ATTRIBUTE, _Trial(layer, compression))
+
+
+def notes_arrive(model: nn.Module) -> bool:
+    """True if a note of a sliding layer of a model ever arrived."""
+    return model in _arriving
 
 
 def over_window(
@@ -56,9 +75,9 @@ def over_window(
     CacheError for a query that wants gradients, and GraphError where a recorded step attends otherwise than before.
     """
     note = getattr(keys, ATTRIBUTE, None)
+    if isinstance(note, _Trial):
+        _note_arrival(note)
     if not isinstance(note, SlidingToken):
-        if note is not None:
-            note.is_noticed = True
         return attend(keys, values)
     check_no_gradients(query)
     if note.taken:
@@ -72,6 +91,12 @@ def over_window(
     note.taken = True
     note.progress.leave()
     return output
+
+
+def _note_arrival(note: _Trial) -> None:
+    note.layer.is_noticed, model = True, note.compression.model()
+    if model is not None:
+        _arriving.add(model)
 
 
 def _once_more(
