@@ -196,9 +196,9 @@ def test_tokens_of_another_kind_are_left_alone() -> None:
 
 
 def test_float64_is_not_served() -> None:
-    assert WindowRing.serves(torch.zeros(1, dtype=torch.bfloat16))
-    assert not WindowRing.serves(torch.zeros(1, dtype=torch.float64))
-    assert not WindowRing.serves(torch.zeros(1, device="meta"))
+    assert native.reads(torch.zeros(1, dtype=torch.bfloat16))
+    assert not native.reads(torch.zeros(1, dtype=torch.float64))
+    assert not native.reads(torch.zeros(1, device="meta"))
 
 
 # --- in caches --------------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def test_both_ways_give_the_same(family: str, change: str, length: int) -> None:
         return [*found, *(said(model, cache, prompt(2, 1, seed=seed))[:, -1] for seed in range(10))]
 
     found = decode()
-    with mock.patch.object(WindowRing, "serves", return_value=False):
+    with mock.patch("winnow.cache.sliding_layer.reads", return_value=False):
         expected = decode()
     torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=0, atol=1e-5)
 

@@ -14,6 +14,7 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 from winnow.cache.window_ring import WindowRing
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec
+from winnow.kernels.native import reads
 
 
 class SlidingMark(NamedTuple):
@@ -126,7 +127,7 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
     def awaits(self, keys: Tensor) -> bool:
         """True if keys [R, H, Q, D] may be left to the attention function, which adds them by `attend`."""
         alone = self.is_noticed and keys.shape[2] == 1 and not self.record_past
-        return alone and self.is_initialized and WindowRing.serves(keys)
+        return alone and self.is_initialized and reads(keys)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -> Tensor | None:
         """Takes keys [R, H, 1, D] and values [R, H, 1, Dv] of a token, and attends over its window.
@@ -167,7 +168,7 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
     def is_joinable(self) -> bool:
         """True if rows of other caches may stand beside those of this one: they go by rings from then on."""
-        return self.is_initialized and self.is_noticed and not self.record_past and WindowRing.serves(self.tensors()[0])
+        return self.is_initialized and self.is_noticed and not self.record_past and reads(self.tensors()[0])
 
     def join(self, others: Sequence[CompactSlidingLayer]) -> None:
         """Adds the rows of other layers behind this one's."""

@@ -15,7 +15,6 @@ from torch import Tensor
 from winnow.cache.tail import FIRST_CAPACITY, GROWTH
 from winnow.cache.writable import writable
 from winnow.errors import GraphError
-from winnow.kernels import native
 from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
 from winnow.kernels.native import error_of
 from winnow.kernels.recording import this_thread
@@ -29,11 +28,6 @@ class WindowRing:
     Buffers [R, H, C, D] and [R, H, C, Dv] grow up to C = W. What the latest token took the place of is spared, so that
     this one can be taken back. Rows may have seen different numbers of tokens.
     """
-
-    @staticmethod
-    def serves(keys: Tensor) -> bool:
-        """True for keys of a token that the compiled library takes."""
-        return keys.is_cpu and keys.dtype in native.DTYPES and native.library() is not None
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, window: int, seen: int, room: int = 0) -> WindowRing:

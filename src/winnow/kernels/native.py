@@ -160,9 +160,14 @@ def loaded_library() -> ctypes.CDLL:
     return found
 
 
+def reads(tensor: Tensor) -> bool:
+    """True for a tensor that the native kernels can read: on the CPU, in a dtype they know, with a library."""
+    return tensor.device.type == "cpu" and tensor.dtype in DTYPES and library() is not None
+
+
 def supports(tail: TailSegments) -> bool:
-    """True where the native kernels can serve this layer: on the CPU, in a dtype they know, with a library."""
-    return tail.keys.device.type == "cpu" and tail.keys.dtype in DTYPES and library() is not None
+    """True where the native kernels can serve this layer."""
+    return reads(tail.keys)
 
 
 class NativePlan:

@@ -41,8 +41,8 @@ class Attention(NamedTuple):
 
 def supports(queries: Tensor, keys: Tensor) -> bool:
     """True if the compiled kernels can attend with queries [..., Q, D] over keys [..., N, D]."""
-    known = keys.is_cpu and queries.is_cpu and keys.dtype in DTYPES and queries.dtype == keys.dtype
-    return known and 0 < queries.shape[-2] <= keys.shape[-2] < _MOST_TOKENS and native.library() is not None
+    known = native.reads(keys) and queries.is_cpu and queries.dtype == keys.dtype
+    return known and 0 < queries.shape[-2] <= keys.shape[-2] < _MOST_TOKENS
 
 
 def lays_rows(queries: Tensor, keys: Tensor, window: int | None = None) -> bool:

@@ -16,7 +16,7 @@ from winnow.kernels.pruning_reference import KeepRule, PrunedRows, SaliencyScale
 
 def supports(rows: Tensor) -> bool:
     """True if the native kernels can split these rows."""
-    return rows.device.type == "cpu" and rows.dtype in DTYPES and native.library() is not None
+    return native.reads(rows)
 
 
 def prune_rows(
