@@ -133,8 +133,6 @@ class CompressedCache(Cache):
         self._starts_anew = starts_anew(self.config)
         for part in parts_of(layers, self.config):
             self.compression.progress.add(part)
-        for window in self.sliding_layers():
-            window.is_noticed = notes_arrive(model)
         found = len(self.compressed_layers())
         if not found:
             raise CacheError(
@@ -363,7 +361,7 @@ class CompressedCache(Cache):
             check_no_gradients(key_states, value_states)
         slides = type(layer) is CompactSlidingLayer  # a linear state beside it cannot be put back
         decoding = slides and self._is_decoding()
-        if decoding and layer.awaits(key_states):
+        if decoding and layer.awaits(key_states) and notes_arrive(self.compression.model()):
             progress.enter(part)
             progress.before[part] = layer.mark()
             leave(layer, progress, key_states)
@@ -377,8 +375,8 @@ class CompressedCache(Cache):
         keys, values = super().update(key_states, value_states, layer_idx, *args, **kwargs)
         if mark is not None:
             progress.before[part] = layer.shorten(mark, key_states.shape[-2])
-        if slides and not (layer.is_noticed or layer.record_past):  # which would hold the keys that hold its note
-            try_notes(layer, self.compression, keys)
+        if slides and (model := self.compression.model()) is not None and not notes_arrive(model):
+            try_notes(model, keys)
         progress.leave()
         return keys, values
 
@@ -546,7 +544,8 @@ class CompressedCache(Cache):
         holders = [layer for layer in self.layers if isinstance(layer, CacheLayerMixin | LinearAttentionLayer)]
         # Others share keys and values of these, and hold nothing.
         alone = all(is_attention_alone(layer) or layer in windows for layer in holders)
-        return alone and self.windows_hide_nothing() and all(layer.is_joinable() for layer in windows)
+        rings = not windows or notes_arrive(self.compression.model())
+        return alone and rings and self.windows_hide_nothing() and all(layer.is_joinable() for layer in windows)
 
     def sliding_layers(self) -> list[CompactSlidingLayer]:
         """Layers whose windows move in place while single tokens come."""

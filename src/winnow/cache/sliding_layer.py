@@ -47,8 +47,6 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
     _seen: int
     ring: WindowRing | None = None
     """None: the window lies in its order."""
-    is_noticed = False
-    """True where the attention function gets keys as they leave this layer: it may be left to add a token's."""
     _room = 0
 
     @property
@@ -125,9 +123,8 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
     # --- single tokens -----------------------------------------------------------------------------------------
 
     def awaits(self, keys: Tensor) -> bool:
-        """True if keys [R, H, Q, D] may be left to the attention function, which adds them by `attend`."""
-        alone = self.is_noticed and keys.shape[2] == 1 and not self.record_past
-        return alone and self.is_initialized and reads(keys)
+        """True if keys [R, H, Q, D] may be left to an attention function, which adds them by `attend`."""
+        return keys.shape[2] == 1 and self.is_initialized and not self.record_past and reads(keys)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -> Tensor | None:
         """Takes keys [R, H, 1, D] and values [R, H, 1, Dv] of a token, and attends over its window.
@@ -168,7 +165,7 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
     def is_joinable(self) -> bool:
         """True if rows of other caches may stand beside those of this one: they go by rings from then on."""
-        return self.is_initialized and self.is_noticed and not self.record_past and reads(self.tensors()[0])
+        return self.is_initialized and not self.record_past and reads(self.tensors()[0])
 
     def join(self, others: Sequence[CompactSlidingLayer]) -> None:
         """Adds the rows of other layers behind this one's."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from torch import Tensor, nn
 
-from winnow.cache.compression import Compression
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.progress import Progress
 from winnow.cache.sliding_layer import CompactSlidingLayer, RingMark, SlidingMark
@@ -41,24 +40,23 @@ def leave(layer: CompactSlidingLayer, progress: Progress, keys: Tensor) -> None:
 
 
 class _Trial(NamedTuple):
-    """A note that only shows whether notes arrive."""
+    """A note that only shows whether notes of a model arrive."""
 
-    layer: CompactSlidingLayer
-    compression: Compression
+    model: ref[nn.Module]
 
 
 _arriving: WeakSet[nn.Module] = WeakSet()
 """Models whose attention functions get notes of sliding layers."""
 
 
-def try_notes(layer: CompactSlidingLayer, compression: Compression, keys: Tensor) -> None:
-    """Leaves a note on keys [R, H, N, D] of a layer, so that it shows whether notes arrive."""
-    setattr(keys, ATTRIBUTE, _Trial(layer, compression))
+def try_notes(model: nn.Module, keys: Tensor) -> None:
+    """Leaves a note on keys [R, H, N, D] of a model's sliding layer, so that it shows whether notes arrive."""
+    setattr(keys, ATTRIBUTE, _Trial(ref(model)))
 
 
-def notes_arrive(model: nn.Module) -> bool:
+def notes_arrive(model: nn.Module | None) -> bool:
     """True if a note of a sliding layer of a model ever arrived."""
-    return model in _arriving
+    return model is not None and model in _arriving
 
 
 def over_window(
@@ -75,8 +73,8 @@ def over_window(
     CacheError for a query that wants gradients, and GraphError where a recorded step attends otherwise than before.
     """
     note = getattr(keys, ATTRIBUTE, None)
-    if isinstance(note, _Trial):
-        _note_arrival(note)
+    if isinstance(note, _Trial) and (model := note.model()) is not None:
+        _arriving.add(model)
     if not isinstance(note, SlidingToken):
         return attend(keys, values)
     check_no_gradients(query)
@@ -91,12 +89,6 @@ def over_window(
     note.taken = True
     note.progress.leave()
     return output
-
-
-def _note_arrival(note: _Trial) -> None:
-    note.layer.is_noticed, model = True, note.compression.model()
-    if model is not None:
-        _arriving.add(model)
 
 
 def _once_more(
