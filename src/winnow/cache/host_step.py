@@ -6,7 +6,6 @@ from torch import Tensor
 
 from winnow.cache.captured_step import CapturedStep
 from winnow.errors import GraphError
-from winnow.kernels.native import error_of
 from winnow.kernels.recording import this_thread
 from winnow.kernels.step import DecodeStep
 
@@ -24,14 +23,13 @@ class HostStep(CapturedStep):
         kernel = DecodeStep.over(self.plan, self._tail.segments(), ring, query)
         if recording is None or kernel is None or not (kernel.takes(keys, values) and kernel.asks(query)):
             raise GraphError("the compiled library does not read queries, keys or values of this model.")
-        output = kernel.run(query, keys, values, 0 if recent is None else recent.next)
+
+        def column() -> int:
+            return 0 if recent is None else recent.next
+
+        output = kernel.run(query, keys, values, column())
         if output is None:
             raise GraphError("there is no room for another token.")
         self.tokens += 1
-        threads = recording.threads
-
-        def again() -> int:
-            return kernel.again(0 if recent is None else recent.next, threads.value)
-
-        recording.note(again, error_of, kernel, query, keys, values, output)
+        kernel.note(recording, column, query, keys, values, output)
         return output

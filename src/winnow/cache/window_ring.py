@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import c_int32
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from winnow.cache.tail import FIRST_CAPACITY, GROWTH
 from winnow.cache.writable import writable
 from winnow.errors import GraphError
 from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
-from winnow.kernels.native import error_of
 from winnow.kernels.recording import this_thread
 from winnow.kernels.step import DecodeStep, Ring
 
@@ -28,6 +25,15 @@ class WindowRing:
     Buffers [R, H, C, D] and [R, H, C, Dv] grow up to C = W. What the latest token took the place of is spared, so that
     this one can be taken back. Rows may have seen different numbers of tokens.
     """
+
+    keys: Tensor
+    """[R, H, C, D]"""
+    values: Tensor
+    """[R, H, C, Dv]"""
+    _spares: tuple[Tensor, Tensor]
+    """[R, H, 1, D] and [R, H, 1, Dv]"""
+    _plan: DecodePlan | None
+    _step: DecodeStep | None
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, window: int, seen: int, room: int = 0) -> WindowRing:
@@ -73,8 +79,7 @@ class WindowRing:
             return None
         output = step.run(query, keys, values, 0)
         if output is not None and recording is not None:
-            again = partial(_again, step, recording.threads)
-            recording.note(again, error_of, self, step, query, keys, values, output)
+            step.note(recording, lambda: 0, query, keys, values, output)
         return output
 
     def over(self, query: Tensor, spec: AttentionSpec) -> Tensor:
@@ -151,14 +156,6 @@ class WindowRing:
         # In one step, so that an interrupt finds all of it done or nothing.
         self.__dict__.update(keys=keys, values=values, _spares=spares, _plan=None, _step=None)
 
-    keys: Tensor
-    """[R, H, C, D]"""
-    values: Tensor
-    """[R, H, C, Dv]"""
-    _spares: tuple[Tensor, Tensor]
-    _plan: DecodePlan | None
-    _step: DecodeStep | None
-
     def _step_for(self, query: Tensor, spec: AttentionSpec) -> DecodeStep | None:
         """The call for tokens that attend so, made anew where buffers moved or attention is another."""
         ready = self.ready_step()
@@ -190,11 +187,6 @@ class WindowRing:
 
     def _columns(self) -> TailSegments:
         return TailSegments(self.keys, self.values, self._lengths)
-
-
-def _again(step: DecodeStep, threads: c_int32) -> int:
-    """The status of a call, made once more for the next token."""
-    return step.again(0, threads.value)
 
 
 def _laid(held: Tensor, seen: int, window: int, capacity: int) -> Tensor:

@@ -7,6 +7,7 @@ written down once; between steps a call sets four addresses, and reads of every 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from winnow.kernels import native
 from winnow.kernels.interface import DecodePlan
 from winnow.kernels.native import NativePlan, error_of
 from winnow.kernels.native_args import BAD_LENGTH, AppendArgs, ColumnsArgs, StepArgs
+from winnow.kernels.recording import CallRecording
 from winnow.kernels.segments import TailSegments
 from winnow.kernels.sizes import LayerSizes
 
@@ -148,6 +150,14 @@ class DecodeStep:
         if status == BAD_LENGTH:
             return None
         raise error_of(status)
+
+    def note(self, recording: CallRecording, column: Callable[[], int], *tensors: Tensor) -> None:
+        """Has a recorder make the call again, for the column that the ring has by then.
+
+        tensors: those of the latest call, in whose memory others lie later.
+        """
+        threads = recording.threads
+        recording.note(lambda: self.again(column(), threads.value), error_of, self, *tensors)
 
     def again(self, column: int, threads: int) -> int:
         """The status of the call, made once more: it takes the query, keys and values that lie there by now."""
