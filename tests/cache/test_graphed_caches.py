@@ -540,3 +540,16 @@ def test_models_on_several_devices_are_refused() -> None:
     model.lm_head.to("meta")
     with pytest.raises(CacheError, match=r"several devices \(cpu, meta\).*load the model onto one device"):
         GraphedDecoder(model, cache)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_kernels_that_no_graph_can_hold_are_refused_with_windows_and_without(family: str) -> None:
+    model = build(family).double()
+    model.set_attn_implementation("winnow")
+    cache = CompressedCache(model, "snapkv(window=4) @ 12")
+    with torch.no_grad():
+        model(prompt(), past_key_values=cache)
+    decoder = GraphedDecoder(model, cache)
+    decoder.step(torch.tensor([3]))
+    with pytest.raises(CacheError, match="decode attention runs in torch here"):
+        decoder.step(torch.tensor([3]))
