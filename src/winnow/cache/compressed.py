@@ -10,7 +10,7 @@ from weakref import WeakSet, ref
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
+from transformers.cache_utils import LinearAttentionLayer
 
 from winnow.budget import readable_bytes
 from winnow.cache.another_prompt import nothing_new
@@ -20,7 +20,15 @@ from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.guards import begun_anew, check_implementation, check_model, optional_count, text_config
-from winnow.cache.hybrid import check_crop, detach_state, heads_of, is_attention_alone, layers_of, parts_of
+from winnow.cache.hybrid import (
+    check_crop,
+    detach_state,
+    heads_of,
+    holds_state,
+    is_attention_alone,
+    layers_of,
+    parts_of,
+)
 from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.left_out import check_takes_up
@@ -541,8 +549,7 @@ class CompressedCache(Cache):
         in them, or they are chunks.
         """
         windows = self.sliding_layers()
-        holders = [layer for layer in self.layers if isinstance(layer, CacheLayerMixin | LinearAttentionLayer)]
-        # Others share keys and values of these, and hold nothing.
+        holders = filter(holds_state, self.layers)
         alone = all(is_attention_alone(layer) or layer in windows for layer in holders)
         rings = not windows or notes_arrive(self.compression.model())
         return alone and rings and self.windows_hide_nothing() and all(layer.is_joinable() for layer in windows)

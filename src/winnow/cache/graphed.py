@@ -11,13 +11,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
+from transformers.cache_utils import CacheLayerMixin
 
 from winnow.cache.capture import Capture, Captured
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.guards import check_implementation, is_count
 from winnow.cache.host_graph import HostGraph
+from winnow.cache.hybrid import holds_state
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.placed_step import Places
 from winnow.cache.prefix import Prefix
@@ -387,8 +388,7 @@ def _is_held(layer: CacheLayerMixin, device: torch.device) -> bool:
     """True for a layer whose token a graph can hold; on a CPU also one that shares another's keys and holds nothing."""
     if device.type != "cpu":
         return type(layer) is CompressedLayer
-    stock = isinstance(layer, CacheLayerMixin | LinearAttentionLayer)
-    return type(layer) in (CompressedLayer, CompactSlidingLayer) or not stock
+    return type(layer) in (CompressedLayer, CompactSlidingLayer) or not holds_state(layer)
 
 
 def _check_windows(cache: CompressedCache) -> None:

@@ -100,6 +100,11 @@ def is_attention_alone(layer: CacheLayerMixin) -> bool:
     return isinstance(layer, CompressedLayer) and not isinstance(layer, LinearAttentionLayer)
 
 
+def holds_state(layer: object) -> bool:
+    """False for a layer without attention, or one that shares another's keys and values: a cache has a dummy for it."""
+    return isinstance(layer, CacheLayerMixin | LinearAttentionLayer)
+
+
 def stock_layers(config: PreTrainedConfig) -> list[CacheLayerMixin]:
     """The layers of transformers' own cache for a decoder, empty."""
     return DynamicCache(config=config).layers
