@@ -1,12 +1,17 @@
-"""Llamas of random weights, whose time and bytes are those of trained ones of their shape."""
+"""Models of random weights, whose time and bytes are those of trained ones of their shape."""
 
 from __future__ import annotations
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from winnow.models import quantize_weights
+from winnow.models.loading import use_own_layers
 
 CONTEXT = 1 << 20
-"""Tokens that they read: more than any prompt here has."""
+"""Tokens that Llamas read: more than any prompt here has."""
+DTYPE = "bfloat16"
+"""Weights that are not rounded, in this type."""
 
 
 def random_llama(
@@ -38,3 +43,16 @@ def random_llama(
     )
     torch.manual_seed(0)
     return LlamaForCausalLM(config).eval()
+
+
+def random_model(config: PreTrainedConfig, weights: str) -> PreTrainedModel:
+    """The same weights whenever it is called, in bfloat16 or of fewer bits ("int8", "int4"), with Winnow's layers."""
+    torch.manual_seed(0)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(
+        config, dtype=torch.bfloat16, attn_implementation="winnow"
+    )
+    model.eval().requires_grad_(False)
+    if weights != DTYPE:
+        quantize_weights(model, weights)
+    use_own_layers(model)
+    return model

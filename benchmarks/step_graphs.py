@@ -21,19 +21,17 @@ from statistics import median
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GraniteMoeConfig, PreTrainedModel
+from transformers import GraniteMoeConfig, PreTrainedModel
 
 import winnow
+from random_models import DTYPE, random_model
 from reporting import RESULTS, machine, markdown_table, of_this_processor, write_results
 from winnow.commands.model_names import model_name
-from winnow.models import ModelSource, load_model, open_model, quantize_weights
-from winnow.models.loading import use_own_layers
+from winnow.models import ModelSource, load_model, open_model
 
 METHOD, PROMPT, WORDS = "adakv @ 5%", 512, 2000
 TURN = 8
 """Tokens of each kind at a time."""
-DTYPE = "bfloat16"
-"""Weights as they are, in this type."""
 MIXTURE = "mixture"
 """A small one, in the shape of granite-3.0-1b-a400m: 8 of 32 experts a layer."""
 
@@ -111,15 +109,7 @@ def mixture(weights: str) -> PreTrainedModel:
         num_experts_per_tok=8,
         tie_word_embeddings=True,
     )
-    torch.manual_seed(0)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(
-        config, dtype=torch.bfloat16, attn_implementation="winnow"
-    )
-    model.eval().requires_grad_(False)
-    if weights != DTYPE:
-        quantize_weights(model, weights)
-    use_own_layers(model)
-    return model
+    return random_model(config, weights)
 
 
 def page(rows: list[Row], command: str) -> str:

@@ -20,7 +20,6 @@ from statistics import median
 import torch
 from torch import Tensor
 from transformers import (
-    AutoModelForCausalLM,
     DynamicCache,
     Gemma2Config,
     Gemma3TextConfig,
@@ -30,14 +29,14 @@ from transformers import (
 )
 
 import winnow
+from random_models import DTYPE, random_model
 from reporting import RESULTS, machine, markdown_table, of_this_processor, write_results
-from winnow.models import quantize_weights
-from winnow.models.loading import use_own_layers
 
 VOCABULARY = 32768
 TURN = 6
 """Tokens of each kind at a time."""
 BUDGET = "adakv @ 5%"
+WEIGHTS = "int4"
 
 
 @dataclass(frozen=True)
@@ -110,21 +109,10 @@ class Row:
     """By cache, and by graphs."""
 
 
-def made(shape: Shape, weights: str) -> PreTrainedModel:
-    """A model of random weights of a kind, with Winnow's layers."""
-    torch.manual_seed(0)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(shape.config(), dtype=torch.bfloat16)
-    model.eval().requires_grad_(False)
-    if weights != "bfloat16":
-        quantize_weights(model, weights)
-    use_own_layers(model)
-    return model
-
-
 @torch.no_grad()
 def measure(name: str, shape: Shape, weights: str, rounds: int) -> Iterator[Row]:
     """A row for every length of a prompt."""
-    model = made(shape, weights)
+    model = random_model(shape.config(), weights)
     for length in shape.prompts:
         ids = torch.randint(VOCABULARY, (1, length), generator=torch.Generator().manual_seed(0))
         reference = f"transformers' cache, {shape.attention}"
@@ -202,7 +190,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--weights", choices=["bfloat16", "int8", "int4"], default="int4")
+    parser.add_argument("--weights", choices=[DTYPE, "int8", "int4"], default=WEIGHTS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
@@ -211,7 +199,12 @@ def main() -> None:
         for row in measure(name, SHAPES[name], options.weights, options.rounds):
             print(row, flush=True)
             rows.append(row)
-    text = page(rows, "python benchmarks/windows.py", options.weights)
+    command = "python benchmarks/windows.py"
+    if options.models != list(SHAPES):
+        command += f" --models {' '.join(options.models)}"
+    if options.weights != WEIGHTS:
+        command += f" --weights {options.weights}"
+    text = page(rows, command, options.weights)
     print(text)
     write_results(options.out, of_this_processor("windows"), text, [asdict(row) for row in rows])
 
