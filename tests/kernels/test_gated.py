@@ -94,6 +94,20 @@ def test_gates_of_any_size(by: Gate, number: float, isas: list[str]) -> None:
             )
 
 
+@pytest.mark.parametrize("by", [Gate(), Gate("gelu tanh"), Gate("gelu")], ids=["silu", "gelu tanh", "gelu"])
+def test_activations_are_near_for_every_number_of_16_bits(by: Gate, isas: list[str]) -> None:
+    every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16)
+    numbers = torch.cat([every.view(dtype).float() for dtype in (torch.bfloat16, torch.float16)])
+    numbers = numbers[numbers.isfinite()]
+    gate, up = (LinearPlan(Weight(torch.zeros(len(numbers), 1), bias)) for bias in (numbers, torch.ones(len(numbers))))
+    expected = activated(by, numbers)
+    for isa in isas:
+        native.select_isa(isa)
+        found = GatedPlan(gate, up, by).run(torch.ones(1, 1))[0].double()
+        # Where exp would overflow, next to nothing is left.
+        assert bool(((found - expected).abs() <= 2.1e-7 * numbers.double().abs().clamp(max=1e3) + 1e-30).all()), isa
+
+
 @pytest.mark.parametrize("by", GATES.values(), ids=GATES)
 def test_outputs_without_a_size(by: Gate) -> None:
     assert of_numbers(by, math.nan).isnan()

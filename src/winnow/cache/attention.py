@@ -1,7 +1,8 @@
 """The attention function that transformers calls, and the mask function beside it.
 
 Registered under the name "winnow"; nothing of transformers or of a model is patched. Calls whose keys do not come
-from a compressed layer (sliding layers, vision towers, other caches, no cache) get ordinary attention.
+from a compressed layer (sliding layers, vision towers, other caches, no cache) get ordinary attention, but for single
+tokens of sliding layers, which rings take.
 """
 
 from __future__ import annotations
