@@ -206,7 +206,7 @@ int32_t winnow_mix(const winnow_mixture* mixture, int64_t tokens, const int64_t*
   return with_memory([&] { winnow::mix(*mixture, tokens, experts, weights, inputs, outputs, threads); });
 }
 
-int32_t winnow_multiplies_many(int32_t dtype) { return winnow::active_kernels().linear_many[dtype].multiply != nullptr; }
+int32_t winnow_multiplies_many(int32_t dtype) { return winnow::active_kernels().many_rows[dtype].multiply != nullptr; }
 
 int64_t winnow_nibble_outputs(int32_t dtype) { return winnow::active_kernels().linear_int4[dtype].outputs; }
 
@@ -221,9 +221,10 @@ int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void
     void* gates = workspace.reserve(rows * of_gate.outputs * winnow::kElementBytes[of_gate.dtype]);
     const winnow::LinearRows all{rows, inputs, outputs}, all_gates{rows, inputs, gates};
     const winnow::GatedRows gated{rows, of_up.outputs, gates, outputs, outputs, of_up.outputs};
-    if (const auto* many = winnow::kernel_of_many(of_up, rows)) {
-      winnow::multiply_many_rows(of_gate, *many, all_gates, threads);
-      winnow::multiply_many_rows(of_up, *many, all, threads);
+    const auto *many_gates = winnow::kernel_of_many(of_gate, rows), *many_ups = winnow::kernel_of_many(of_up, rows);
+    if (many_gates && many_ups) {
+      winnow::multiply_many_rows(of_gate, *many_gates, all_gates, threads);
+      winnow::multiply_many_rows(of_up, *many_ups, all, threads);
       winnow::run_blocks(threads, of_up.outputs, kGatedAtOnce,
                          [&](int, int64_t first, int64_t last) { gate(layers->by, gated, first, last); });
       return;

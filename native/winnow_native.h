@@ -323,9 +323,9 @@ WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
 WINNOW_EXPORT int32_t winnow_prefill_lays(int32_t dtype, int64_t queries, int64_t window);
 
 /* Inputs [rows, inputs] of a linear layer -> its outputs [rows, outputs], both contiguous and of its dtype: products are
- * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, many rows meet a weight of 4 bits that is rounded
- * to bf16; and with AVX2 alone their numbers, and those of the weight, become whole ones: of 64 beside each other, inputs keep
- * 14 bits of the largest and the weight 13.
+ * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, numbers of many rows become whole ones: where they
+ * meet a weight of few bits, 127 steps are the largest of 64 beside each other. With AVX2 alone inputs keep 14 bits of the
+ * largest of 64, and the weight 13.
  * WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 where winnow_nibble_outputs is 0; WINNOW_NO_MEMORY where
  * many rows find none. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,

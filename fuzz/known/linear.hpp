@@ -114,16 +114,16 @@ inline void check_gated(Bytes& from, uint64_t seed) {
   }
 }
 
-// From so many rows on, numbers are rounded where winnow_multiplies_many says so: those of 4 bits to bf16, and with AVX2 alone
-// all to whole numbers.
+// From so many rows on, numbers become whole ones where winnow_multiplies_many says so: with AVX2 alone all, elsewhere inputs
+// that meet a weight of few bits.
 constexpr int64_t kManyRows = 33;
 
-// The most that an output is off by for that: half a step for every number. Of whole ones 8,191 steps are the largest input and
-// 4,095 the largest weight.
+// The most that an output is off by for that: half a step for every number. 127 steps are the largest input; with AVX2 alone
+// 8,191, and 4,095 the largest weight.
 inline double lost_by_rounding(const winnow_linear_layer& layer, int64_t rows, double input, double weight) {
   if (rows < kManyRows || !winnow_multiplies_many(layer.dtype)) return 0;
   const auto inputs = static_cast<double>(layer.inputs);
-  if (std::strcmp(winnow_isa(), "avx2")) return layer.bits == 4 ? inputs * input * weight * 0x1.0002p-8 : 0;
+  if (std::strcmp(winnow_isa(), "avx2")) return layer.bits == 16 ? 0 : inputs * weight * input / 127 * 0.5001;
   const double input_step = input / 8191, weight_step = weight / 4095;
   return inputs * (input * weight_step + weight * input_step + input_step * weight_step) / 2;
 }

@@ -55,17 +55,26 @@ struct WrittenOut {
 // Writes the groups of inputs first to last - 1, of WINNOW_SCALE_GROUP each.
 using WriteOutFunction = void (*)(const winnow_linear_layer&, const WrittenOut&, int64_t first, int64_t last);
 
+// Rows of inputs that were rounded, in memory for `held` rows that a kernel orders as it likes: those from `first` on.
+struct RoundedInputs {
+  char* memory;
+  int64_t held, first;
+
+  RoundedInputs from(int64_t row) const { return {memory, held, first + row}; }
+};
+
 // A linear layer of many rows. All are null where there is none.
 struct ManyRowsKernel {
-  // Rounds a row of inputs to whole numbers; null where they are multiplied as they are.
-  void (*round)(const winnow_linear_layer&, const LinearRows&, const RoundedRows&, int64_t row);
+  // Rounds a row of inputs to whole numbers, and the bytes that one takes; null where they are multiplied as they are.
+  void (*round)(const winnow_linear_layer&, const LinearRows&, const RoundedInputs&, int64_t row);
+  int64_t (*rounded_bytes)(const winnow_linear_layer&);
   // Does the outputs first to last - 1 as LinearFunction, of rows that were rounded unless `round` is null.
-  void (*multiply)(const winnow_linear_layer&, const LinearRows&, const RoundedRows&, int64_t first, int64_t last,
+  void (*multiply)(const winnow_linear_layer&, const LinearRows&, const RoundedInputs&, int64_t first, int64_t last,
                    char* scratch);
   // Bytes of `scratch` for so many rows.
   int64_t (*scratch_bytes)(const winnow_linear_layer&, int64_t rows);
-  // Inputs come in multiples of it.
-  int64_t inputs;
+  // Inputs come in multiples of it, and no more rows at a time than that.
+  int64_t inputs, most_rows;
 };
 
 namespace {
@@ -75,6 +84,9 @@ constexpr int64_t kOutputsAtOnce = WINNOW_LINEAR_OUTPUTS;
 
 // Rows whose outputs are summed up together: whole tiles, whatever the instruction set.
 constexpr int64_t kRowsTogether = 96;
+
+// Rows that a kernel multiplies at a time if their sums stay in the second-level cache meanwhile.
+constexpr int64_t kRowsOfSums = 512;
 
 constexpr int64_t rounded_blocks(const winnow_linear_layer& layer) { return divide_up(layer.inputs, kRoundedTogether); }
 

@@ -1,6 +1,7 @@
 #include "linear/many_rows.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "runtime/kernels.hpp"
 #include "runtime/pool.hpp"
@@ -10,10 +11,8 @@
 namespace winnow {
 namespace {
 
-// What rows may take that are rounded at a time, and how many are multiplied at a time as they are. A weight is read again
-// for those that follow.
+// What rows may take that are rounded at a time. A weight is read again for those that follow.
 constexpr int64_t kMostRoundedBytes = int64_t{16} << 20;
-constexpr int64_t kMostRows = 512;
 
 // Rows that a thread rounds at a time.
 constexpr int64_t kRoundedAtOnce = 8;
@@ -28,14 +27,12 @@ class Passes {
       : layer_(layer),
         kernel_(kernel),
         threads_(threads),
-        blocks_(rounded_blocks(layer)),
-        most_(std::min(rows, most_of(kernel, blocks_))),
+        most_(std::min({rows, kernel.most_rows, most_rounded(layer, kernel)})),
         scratch_bytes_(round_up(kernel.scratch_bytes(layer, most_), kLineBytes)) {
-    thread_local Workspace numbers, scales, scratch;
+    thread_local Workspace rounded, scratch;
     if (kernel.round) {
-      const int64_t held = round_up(most_, kRowsTogether) * blocks_;  // a whole number of tiles
-      rounded_ = {blocks_, reinterpret_cast<int16_t*>(numbers.reserve(held * 2 * kRoundedTogether)),
-                  reinterpret_cast<float*>(scales.reserve(held * 4))};
+      const int64_t held = round_up(most_, kRowsTogether);  // a whole number of tiles
+      rounded_ = {rounded.reserve(held * kernel.rounded_bytes(layer)), held, 0};
     }
     scratch_ = scratch.reserve(threads * scratch_bytes_);
   }
@@ -52,7 +49,7 @@ class Passes {
       const int64_t output = unit / parts * kOutputsAtOnce, row = unit % parts * rows;
       const int64_t count = std::min(rows, all.count - row);
       if (count <= 0) return;
-      kernel_.multiply(layer_, part_of(layer_, all, row, count), kernel_.round ? rounded_.from(row, 0) : rounded_, output,
+      kernel_.multiply(layer_, part_of(layer_, all, row, count), rounded_.from(row), output,
                        std::min(output + kOutputsAtOnce, layer_.outputs), scratch_ + slot * scratch_bytes_);
     });
   }
@@ -60,8 +57,9 @@ class Passes {
  private:
   static constexpr int64_t kLineBytes = 64;
 
-  static int64_t most_of(const ManyRowsKernel& kernel, int64_t blocks) {
-    return kernel.round ? std::max(kMostRoundedBytes / (2 * kRoundedTogether * blocks), kFewestRowsOfUnit) : kMostRows;
+  static int64_t most_rounded(const winnow_linear_layer& layer, const ManyRowsKernel& kernel) {
+    if (!kernel.round) return std::numeric_limits<int64_t>::max();
+    return std::max(kMostRoundedBytes / kernel.rounded_bytes(layer), kFewestRowsOfUnit);
   }
 
   void round(const LinearRows& all) {
@@ -73,8 +71,8 @@ class Passes {
   const winnow_linear_layer& layer_;
   const ManyRowsKernel& kernel_;
   const int threads_;
-  const int64_t blocks_, most_, scratch_bytes_;
-  RoundedRows rounded_{};
+  const int64_t most_, scratch_bytes_;
+  RoundedInputs rounded_{};
   char* scratch_;
 };
 

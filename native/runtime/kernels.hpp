@@ -28,7 +28,7 @@ struct Kernels {
   PrefillKernel prefill[kDtypes];
   LinearFunction linear[kDtypes], linear_int8[kDtypes];
   NibblesFunction linear_int4[kDtypes];  // null: there is none
-  ManyRowsKernel linear_many[kDtypes];   // null: there is none
+  ManyRowsKernel many_rows[kDtypes], many_rows_few_bits[kDtypes];  // null: there is none
   WriteOutFunction write_out_int4;       // null: there is none
   GateFunction gate[kDtypes];
   WeighFunction weigh[kDtypes];

@@ -13,7 +13,7 @@ from torch import Tensor
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
 from support.linear_layers import layer
-from support.many_rows import lost_by_rounding
+from support.many_rows import FEW_ROWS, as_bytes, lost_by_rounding
 from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outputs_together
 
@@ -193,6 +193,34 @@ def test_many_rows_are_the_same_with_any_threads_and_beside_others(
         torch.set_num_threads(used)
         assert torch.equal(found[0], whole[10:90])
         assert torch.equal(found[1], whole)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 20),
+    st.integers(FEW_ROWS + 1, 140),
+    st.sampled_from([8, 4]),
+    st.floats(-30, 30),
+    st.integers(0, 99),
+)
+def test_many_rows_are_bytes_where_weights_have_few_bits(
+    isas: list[str], blocks: int, groups: int, rows: int, bits: int, mean: float, seed: int
+) -> None:
+    """On AMD's processors: products are those of inputs that were rounded, whatever their mean and the sizes beside them."""
+    torch.manual_seed(seed)
+    weight = layer(64 * blocks - (bits == 8), 32 * groups - (bits == 8), bits, torch.bfloat16, bias=False)
+    given = (torch.randn(rows, weight.sizes[1]) + mean).bfloat16()
+    given[:, ::7] *= 40
+    taken, of = as_bytes(given), written_out(weight)
+    exact, summed = taken @ of.T, taken.abs() @ of.abs().T
+    for isa in isas:
+        native.select_isa(isa)
+        if isa.startswith("zen"):
+            found = LinearPlan(weight).run(given).double()
+            # A number of 4 bits and its middle cancel, as above.
+            allowed = torch.finfo(torch.bfloat16).eps * exact.abs() + (1e-4 if bits == 4 else 1e-5) * summed
+            assert bool(((found - exact).abs() <= allowed).all())
 
 
 @pytest.mark.parametrize("bits", [16, 8, 4])

@@ -11,8 +11,9 @@ from winnow.kernels.linear import multiplies_many
 
 FEW_ROWS = 32
 """Rows up to which numbers are multiplied as they are, wherever it is."""
-TOGETHER, MOST_INPUT, MOST_WEIGHT = 64, 8191, 4095
-"""Numbers that share a scale where they become whole ones, and the largest of them in inputs and in weights."""
+TOGETHER, MOST_INPUT, MOST_WEIGHT, MOST_BYTE = 64, 8191, 4095, 127
+"""Numbers that share a scale where they become whole ones, and the largest of them: in 16 bits, of inputs and of weights, and
+in bytes."""
 
 
 def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
@@ -20,15 +21,26 @@ def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
 
     bits: of the weight as it is stored.
     """
-    rows = inputs.shape[:-1].numel()
     lost = torch.zeros(*inputs.shape[:-1], len(weight)).double()
-    if rows <= FEW_ROWS or not multiplies_many(inputs.dtype):
+    if inputs.shape[:-1].numel() <= FEW_ROWS or not multiplies_many(inputs.dtype):
         return lost
     if native.isa() == "avx2":
         return _lost_by_whole_numbers(inputs, weight)
-    # Numbers of 4 bits, in fp32, are rounded to bfloat16; those of others are bfloat16.
-    half_step = torch.finfo(torch.bfloat16).eps * (0.5 + 1e-6)
-    return inputs.double().abs() @ weight.double().abs().T * half_step if bits == 4 else lost
+    if bits == 16:
+        return lost
+    # Half a step of each input, but for what the quotient by a step is rounded.
+    (_, largest), (weights, _) = _in_blocks(inputs), _in_blocks(weight)
+    return largest / MOST_BYTE * (0.5 + 1e-4) @ weights.T
+
+
+def as_bytes(inputs: Tensor) -> Tensor:
+    """[..., I] fp64, what inputs are taken for in bytes: 127 steps to the largest of 64 beside each other."""
+    blocks = pad(inputs.float(), (0, -inputs.shape[-1] % TOGETHER)).unflatten(-1, (-1, TOGETHER))
+    largest = blocks.abs().amax(-1, keepdim=True)
+    most = torch.full_like(largest, MOST_BYTE)  # not a Python number, whose quotient is a product with an inverse
+    steps = torch.where(largest > 1e-30, most / largest, 0)
+    found = (blocks * steps).round().double() * largest.double() / MOST_BYTE
+    return found.flatten(-2)[..., : inputs.shape[-1]]
 
 
 def _lost_by_whole_numbers(inputs: Tensor, weight: Tensor) -> Tensor:

@@ -35,8 +35,22 @@ struct RoundedPanels {
   int64_t at(int64_t panel, int64_t block) const { return panel * blocks + block; }
 };
 
+// First the numbers of all rows that are held, then the scales.
+inline RoundedRows rows_in(const winnow_linear_layer& layer, const RoundedInputs& rounded) {
+  const int64_t blocks = rounded_blocks(layer);
+  auto* numbers = reinterpret_cast<int16_t*>(rounded.memory);
+  const RoundedRows all{blocks, numbers, reinterpret_cast<float*>(numbers + rounded.held * blocks * kRoundedTogether)};
+  return all.from(rounded.first, 0);
+}
+
+inline int64_t rounded_row_bytes(const winnow_linear_layer& layer) {
+  constexpr int64_t kBlockBytes = kRoundedTogether * sizeof(int16_t) + sizeof(float);
+  return rounded_blocks(layer) * kBlockBytes;
+}
+
 template <class T>
-inline void round_row(const winnow_linear_layer& layer, const LinearRows& all, const RoundedRows& rounded, int64_t row) {
+inline void round_row(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs& inputs, int64_t row) {
+  const RoundedRows rounded = rows_in(layer, inputs);
   const T* from = static_cast<const T*>(all.inputs) + row * layer.inputs;
   for (int64_t block = 0; block < rounded.blocks; ++block) {
     const RoundedRows to = rounded.from(row, block);
@@ -95,7 +109,7 @@ class ManyRows {
 
   const winnow_linear_layer& layer_;
   const LinearRows& all_;
-  const RoundedRows& rows_;
+  const RoundedRows rows_;
   RoundedPanels panels_;
   float* sums_;  // [kRowsTogether, kOutputsAtOnce]
 };
@@ -106,9 +120,9 @@ inline int64_t rounded_scratch_bytes(const winnow_linear_layer& layer, int64_t) 
 }
 
 template <class T>
-inline void many_rows(const winnow_linear_layer& layer, const LinearRows& all, const RoundedRows& rows, int64_t first,
+inline void many_rows(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs& rounded, int64_t first,
                       int64_t last, char* scratch) {
-  ManyRows<T>(layer, all, rows, scratch).run(first, last);
+  ManyRows<T>(layer, all, rows_in(layer, rounded), scratch).run(first, last);
 }
 
 }  // namespace

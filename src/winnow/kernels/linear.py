@@ -32,7 +32,7 @@ def outruns_torch() -> bool:
 def multiplies_many(dtype: torch.dtype) -> bool:
     """True where many rows of a dtype, too, take less time than torch's (docs/kernels.md).
 
-    In bfloat16 on AMD's processors with AVX-512 BF16, and as whole numbers on those with AVX2 alone.
+    In bfloat16: on AMD's processors with AVX-512 BF16, and on those with AVX2 alone.
     """
     library = native.library()
     return library is not None and dtype in DTYPES and bool(library.winnow_multiplies_many(DTYPES[dtype]))
@@ -98,8 +98,8 @@ class LinearPlan(RowPlan):
     """A linear layer through the compiled library.
 
     Products are summed up in fp32 and rounded once. Numbers in bfloat16 below 2⁻¹²⁶ may be taken for zero. Where it
-    `multiplies_many`, more than 32 rows of inputs meet weights of 4 bits in bfloat16. With AVX2 alone, they keep 14
-    bits of the largest of 64 beside each other, and the weight 13 bits of that of 64 inputs.
+    `multiplies_many`, more than 32 rows of inputs become whole numbers before they meet a weight of few bits: 127 steps
+    are the largest of 64 beside each other. With AVX2 alone, they keep 14 bits of it, and any weight 13 bits.
     """
 
     trusted_on: str | None = None

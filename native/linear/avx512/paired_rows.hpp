@@ -1,4 +1,4 @@
-// A linear layer of many rows in pairs of bf16, for AVX-512 BF16: a panel of the weight meets a few rows at a time, in
+// A linear layer of many rows and a weight in bf16 in pairs, for AVX-512 BF16: a panel of the weight meets a few rows at a time, in
 // registers. It is laid anew where it is multiplied, in the first-level cache and the second, and nothing is written out.
 #pragma once
 
@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "linear/avx512/panel.hpp"
+#include "linear/avx512/ahead.hpp"
+#include "linear/avx512/pair_panel.hpp"
 #include "linear/contract.hpp"
 #include "linear/finish.hpp"
 #include "simd/avx512/pairs.hpp"
@@ -25,18 +26,6 @@ constexpr int kPairedRows = 6;
 
 // Pairs of a line of a row.
 constexpr int64_t kLinePairs = kLine / (2 * static_cast<int64_t>(sizeof(Bf16)));
-
-// Some lines that are read next, of `count` rows which are `stride` bytes apart.
-struct RowsAhead {
-  const char* first;
-  int64_t stride, count;
-
-  // Asks for one line of each.
-  template <int kLocality>
-  void ask(int64_t byte) const {
-    for (int64_t r = 0; r < count; ++r) __builtin_prefetch(first + r * stride + byte, 0, kLocality);
-  }
-};
 
 // What is read after a tile: the rows of another one, and a part of the weight.
 struct TileAhead {
@@ -96,27 +85,21 @@ class PairedRows {
     std::memset(scratch_.sums, 0, static_cast<size_t>(all_.count) * sizeof scratch_.sums[0]);
     for (int64_t input = 0; input < layer_.inputs; input += kPanelInputs) {
       const int64_t end = least(input + kPanelInputs, layer_.inputs);
-      lay(input, end, first);
+      lay_pairs(layer_, input, end, first, scratch_.panel);
       multiply(input, end, end < layer_.inputs ? weight_at(first, end) : weight_at(last, 0));
     }
-    const void* scales = layer_.bits == 8 ? layer_.scales : nullptr;
     for (int64_t row = 0; row < all_.count; ++row) {
-      finish<Bf16>(layer_, scratch_.sums[row], scales, all_, row, first, last);
+      finish<Bf16>(layer_, scratch_.sums[row], nullptr, all_, row, first, last);
     }
   }
 
  private:
-  void lay(int64_t input, int64_t end, int64_t output) {
-    layer_.bits == 4   ? lay_nibbles(layer_, input, end, output, scratch_.panel)
-    : layer_.bits == 8 ? lay_rows<Int8>(layer_, input, end, output, scratch_.panel)
-                       : lay_rows<Bf16>(layer_, input, end, output, scratch_.panel);
-  }
-
-  // Where weights in rows are read next; nothing of those of 4 bits, which lie in the order in which they are read.
+  // Where the weight is read next.
   RowsAhead weight_at(int64_t output, int64_t input) const {
-    if (layer_.bits == 4 || output >= layer_.outputs) return {nullptr, 0, 0};
-    const int64_t bytes = layer_.bits / 8, outputs = least(kOutputsAtOnce, layer_.outputs - output);
-    return {static_cast<const char*>(layer_.weight) + (output * layer_.inputs + input) * bytes, layer_.inputs * bytes, outputs};
+    if (output >= layer_.outputs) return {nullptr, 0, 0};
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(Bf16));
+    return {static_cast<const char*>(layer_.weight) + (output * layer_.inputs + input) * kBytes, layer_.inputs * kBytes,
+            least(kOutputsAtOnce, layer_.outputs - output)};
   }
 
   const Bf16* row(int64_t row, int64_t input) const {
@@ -155,7 +138,7 @@ class PairedRows {
   PairScratch& scratch_;
 };
 
-inline void paired_rows(const winnow_linear_layer& layer, const LinearRows& all, const RoundedRows&, int64_t first,
+inline void paired_rows(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs&, int64_t first,
                         int64_t last, char* scratch) {
   PairedRows(layer, all, scratch).run(first, last);
 }

@@ -1,0 +1,100 @@
+// Rows of inputs as signed bytes, for AVX-512: a block that shares a scale keeps 7 bits of its largest number.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "linear/avx512/byte_panel.hpp"
+#include "linear/contract.hpp"
+#include "simd/avx512.hpp"
+#include "simd/element.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+constexpr int32_t kMostByte = 127;
+
+// A block of a row, and what its products with a weight begin with.
+struct ByteBlock {
+  static constexpr int64_t kGroups = kRoundedTogether / WINNOW_SCALE_GROUP;
+
+  int8_t numbers[kRoundedTogether];
+  float scale;
+  int32_t starts[kGroups];  // Of inputs that share a scale of a weight: what its numbers stand too high for being unsigned.
+  float sums[kGroups];      // Of the same inputs.
+};
+
+// The blocks of all rows that are held: first those of the first block of inputs, row after row.
+struct ByteRows {
+  ByteBlock* first;
+  int64_t held;
+
+  explicit ByteRows(const RoundedInputs& rounded)
+      : first(reinterpret_cast<ByteBlock*>(rounded.memory) + rounded.first), held(rounded.held) {}
+
+  ByteBlock* at(int64_t row, int64_t block) const { return first + block * held + row; }
+};
+
+inline int64_t byte_row_bytes(const winnow_linear_layer& layer) {
+  return rounded_blocks(layer) * static_cast<int64_t>(sizeof(ByteBlock));
+}
+
+// What follows from the numbers of a block.
+template <int kBits>
+inline void begin_products(ByteBlock& block) {
+  static_assert(ByteBlock::kGroups == 2 && kRoundedTogether == sizeof(__m512i));
+  const __m512i numbers = _mm512_loadu_si512(block.numbers);
+  const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), numbers);
+  constexpr __mmask16 kFirst = 0x00ff;
+  const int32_t first = _mm512_mask_reduce_add_epi32(kFirst, fours), all = _mm512_reduce_add_epi32(fours);
+  block.sums[0] = static_cast<float>(first);
+  block.sums[1] = static_cast<float>(all - first);
+  block.starts[0] = -kZeroNumber<kBits> * (kBits == 4 ? first : all);
+  block.starts[1] = -kZeroNumber<kBits> * (all - first);
+}
+
+// A block of inputs from `from` on, of which `count` are there. Where the largest is not finite, the scale is not either.
+template <int kBits>
+inline void round_to_bytes(const Bf16* from, int64_t count, ByteBlock& to) {
+  constexpr int kVectors = kRoundedTogether / Vec::width;
+  Vec numbers[kVectors];
+  __m512i sizes = _mm512_setzero_si512();
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t rest = count - v * Vec::width;
+    numbers[v] = rest > 0 ? load_up_to(from + v * Vec::width, rest) : broadcast(0.0f);
+    // As whole numbers, bits without a sign are in the order of sizes, with NaN above all.
+    const __m512i size = _mm512_and_si512(_mm512_castps_si512(numbers[v].v), _mm512_set1_epi32(0x7fffffff));
+    sizes = _mm512_max_epi32(sizes, size);
+  }
+  const Vec largest = {_mm512_castsi512_ps(_mm512_set1_epi32(_mm512_reduce_max_epi32(sizes)))};
+  const Vec most = broadcast(static_cast<float>(kMostByte));
+  // Smaller ones are taken for zero, as their inverse is not finite.
+  const Vec steps = if_less(broadcast(1e-30f), largest, most / largest, broadcast(0.0f));
+  to.scale = _mm512_cvtss_f32((largest * broadcast(1.0f / kMostByte)).v);
+  for (int v = 0; v < kVectors; ++v) {
+    const __m512i rounded = _mm512_cvtps_epi32((numbers[v] * steps).v);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to.numbers + v * Vec::width), _mm512_cvtsepi32_epi8(rounded));
+  }
+  begin_products<kBits>(to);
+}
+
+template <int kBits>
+inline void round_row(const winnow_linear_layer& layer, const LinearRows& all, const ByteRows& to, int64_t row) {
+  const Bf16* from = static_cast<const Bf16*>(all.inputs) + row * layer.inputs;
+  for (int64_t block = 0; block < rounded_blocks(layer); ++block) {
+    const int64_t input = block * kRoundedTogether;
+    round_to_bytes<kBits>(from + input, layer.inputs - input, *to.at(row, block));
+  }
+}
+
+inline void round_row_to_bytes(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs& rounded,
+                               int64_t row) {
+  const ByteRows to(rounded);
+  layer.bits == 4 ? round_row<4>(layer, all, to, row) : round_row<8>(layer, all, to, row);
+}
+
+}  // namespace
+}  // namespace winnow
