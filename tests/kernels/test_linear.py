@@ -207,7 +207,7 @@ def test_many_rows_are_the_same_with_any_threads_and_beside_others(
 def test_many_rows_are_bytes_where_weights_have_few_bits(
     isas: list[str], blocks: int, groups: int, rows: int, bits: int, mean: float, seed: int
 ) -> None:
-    """On AMD's processors: products are those of inputs that were rounded, whatever their mean and the sizes beside them."""
+    """On AMD's processors: products are those of rounded inputs, whatever their mean and the sizes beside them."""
     torch.manual_seed(seed)
     weight = layer(64 * blocks - (bits == 8), 32 * groups - (bits == 8), bits, torch.bfloat16, bias=False)
     given = (torch.randn(rows, weight.sizes[1]) + mean).bfloat16()

@@ -12,8 +12,8 @@ from winnow.kernels.linear import multiplies_many
 FEW_ROWS = 32
 """Rows up to which numbers are multiplied as they are, wherever it is."""
 TOGETHER, MOST_INPUT, MOST_WEIGHT, MOST_BYTE = 64, 8191, 4095, 127
-"""Numbers that share a scale where they become whole ones, and the largest of them: in 16 bits, of inputs and of weights, and
-in bytes."""
+"""Numbers that share a scale where they become whole ones, and the largest of them: of 16 bits, of inputs and weights,
+and of bytes."""
 
 
 def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
