@@ -86,6 +86,9 @@ class QueryBlock {
   int64_t head_of(int64_t lane) const { return head_ * args_.group_size + (first_ + lane) % args_.group_size; }
   int64_t token_of(int64_t lane) const { return (first_ + lane) / args_.group_size; }
 
+  // What weights relative to the logit `a` are times those relative to `b`.
+  static Vec ratio(Vec a, Vec b) { return exp((a - b) * broadcast(1.0f / Numbers::kUnit)); }
+
   void begin(int64_t first) {
     first_ = first;
     lanes_ = least(kLanes, prefill_queries(args_) - first);
@@ -113,7 +116,7 @@ class QueryBlock {
     float* weights = args_.paid ? weights_of(token) : logits_;
     const Lanes largest = score(token, count);
     const Lanes shift = combine(max_, largest, [](Vec a, Vec b) { return max(a, b); });
-    const Lanes shrink = combine(max_, shift, [](Vec a, Vec b) { return exp(a - b); });
+    const Lanes shrink = combine(max_, shift, ratio);
     sum_ = combine(sum_, shrink, [](Vec a, Vec b) { return a * b; });
     sum_ = Numbers::weigh(logits_, round_up(used, kTileRows), shift, weights, sum_);
     max_ = shift;
@@ -151,7 +154,8 @@ class QueryBlock {
   }
 
   void cap(Lanes (&acc)[kTileRows]) const {
-    const Vec size = broadcast(args_.softcap), inverse = broadcast(1.0f / args_.softcap);
+    const float most = args_.softcap * Numbers::kUnit;
+    const Vec size = broadcast(most), inverse = broadcast(1.0f / most);
     for (auto& row : acc) {
       for (auto& vector : row.v) vector = size * tanh(vector * inverse);
     }
@@ -197,11 +201,12 @@ class QueryBlock {
   void finish() {
     if (!args_.sinks) return;
     float sinks[kLanes];
-    for (int64_t lane = 0; lane < kLanes; ++lane) sinks[lane] = args_.sinks[head_of(least(lane, lanes_ - 1))];
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      sinks[lane] = args_.sinks[head_of(least(lane, lanes_ - 1))] * Numbers::kUnit;
+    }
     const Lanes extra = load_lanes(sinks);
     const Lanes shift = combine(max_, extra, [](Vec a, Vec b) { return max(a, b); });
-    const Lanes shrink = combine(max_, shift, [](Vec a, Vec b) { return exp(a - b); });
-    const Lanes sink = combine(extra, shift, [](Vec a, Vec b) { return exp(a - b); });
+    const Lanes shrink = combine(max_, shift, ratio), sink = combine(extra, shift, ratio);
     sum_ = combine(combine(sum_, shrink, [](Vec a, Vec b) { return a * b; }), sink, [](Vec a, Vec b) { return a + b; });
     for (int64_t d = 0; d < args_.value_dim; ++d) {
       const Lanes scaled = combine(load_lanes(sums_ + d * kLanes), shrink, [](Vec a, Vec b) { return a * b; });
@@ -219,8 +224,7 @@ class QueryBlock {
     const Lanes per_sum = combine(load_lanes(shares), sum_, [](Vec a, Vec b) { return a / b; });
     for (int64_t token = from_; token < visible_; token += kPrefillTokens) {
       const Lanes shift = load_lanes(maxima_of(token));
-      const Lanes factor = combine(combine(shift, max_, [](Vec a, Vec b) { return exp(a - b); }), per_sum,
-                                   [](Vec a, Vec b) { return a * b; });
+      const Lanes factor = combine(combine(shift, max_, ratio), per_sum, [](Vec a, Vec b) { return a * b; });
       const int64_t used = least(kPrefillTokens, visible_ - token);
       for (int64_t t = 0; t < used; t += Vec::width) {
         pay_vector(factor, weights_of(token + t), used - t, paid + token + t);

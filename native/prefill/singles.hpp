@@ -21,6 +21,7 @@ struct FloatRows {
 template <class T>
 struct Singles {
   static constexpr int64_t kTogether = 1;
+  static constexpr float kUnit = 1.0f;  // of logits
 
   static Vec add(Vec sum, Vec number, Vec lanes) { return fma(number, lanes, sum); }
 
@@ -33,7 +34,7 @@ struct Singles {
     }
   }
 
-  // Products of keys and queries -> logits.
+  // Products of keys and queries -> logits, in units.
   static Vec logits(Vec products, float) { return products; }
 
   // Keys of `count` tokens: where they lie if they are fp32 and fill whole tiles, else copied, with zeros for tokens that

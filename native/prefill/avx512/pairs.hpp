@@ -10,17 +10,23 @@
 #include "prefill/lanes.hpp"
 #include "prefill/singles.hpp"
 #include "simd/avx512/pairs.hpp"
+#include "simd/avx512/powers.hpp"
 #include "simd/element.hpp"
-#include "simd/math.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 
 namespace winnow {
 namespace {
 
+// a is a number ? b : NaN
+inline Vec if_number(Vec a, Vec b) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q), b.v, a.v)};
+}
+
 // A float is a pair here.
 struct PairedNumbers {
   static constexpr int64_t kTogether = 2;
+  static constexpr float kUnit = 1.44269504f;  // Logits are exponents of two.
 
   static Vec add(Vec sum, Vec pair, Vec lanes) {
     return {Bf16Pairs::add(sum.v, _mm512_castps_si512(pair.v), _mm512_castps_si512(lanes.v))};
@@ -34,7 +40,7 @@ struct PairedNumbers {
     }
   }
 
-  static Vec logits(Vec products, float scaling) { return products * broadcast(scaling); }
+  static Vec logits(Vec products, float scaling) { return products * broadcast(scaling * kUnit); }
 
   // Keys of `count` tokens: where they lie if they are whole pairs and fill whole tiles, else copied, with zeros for what
   // is not there.
@@ -59,17 +65,21 @@ struct PairedNumbers {
   }
 
   static Lanes weigh(const float* logits, int64_t tokens, const Lanes& shift, float* weights, Lanes sum) {
-    const Vec ones = {_mm512_castsi512_ps(_mm512_set1_epi16(kOneInBf16))};
+    const Vec ones = {_mm512_castsi512_ps(_mm512_set1_epi16(kOneInBf16))}, units = broadcast(kOneUnits);
+    const Lanes less = combine(shift, shift, [&](Vec a, Vec) { return (broadcast(-1.0f) - a) * units; });
+    Lanes all = all_lanes(0.0f);  // A power knows no NaN, a sum of exponents does.
     for (int64_t t = 0; t < tokens; t += 2) {
       Lanes both;
       unroll<kBlockVectors>([&](auto v) {
         const float* at = logits + t * kLanes + v * Vec::width;
-        both.v[v] = pair_lanes(exp(load(at) - shift.v[v]), exp(load(at + kLanes) - shift.v[v]));
+        const Vec first = fma(load(at), units, less.v[v]), second = fma(load(at + kLanes), units, less.v[v]);
+        all.v[v] = all.v[v] + (first + second);
+        both.v[v] = {_mm512_castsi512_ps(pair_powers(bf16_power(first), bf16_power(second)))};
         sum.v[v] = add(sum.v[v], both.v[v], ones);
       });
       store_lanes(weights + t / 2 * kLanes, both);
     }
-    return sum;
+    return combine(sum, all, [](Vec a, Vec b) { return if_number(b, a); });
   }
 
   static Lanes weight(const float* weights, int64_t token) {
