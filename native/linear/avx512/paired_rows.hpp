@@ -1,5 +1,6 @@
-// A linear layer of many rows and a weight in bf16 in pairs, for AVX-512 BF16: a panel of the weight meets a few rows at a time, in
-// registers. It is laid anew where it is multiplied, in the first-level cache and the second, and nothing is written out.
+// A linear layer of many rows and a weight in bf16, in pairs, for AVX-512 BF16: a panel of the weight meets a few rows at a
+// time, in registers. It is laid anew where it is multiplied, in the first-level cache and the second, and nothing is written
+// out.
 #pragma once
 
 #include <immintrin.h>
