@@ -19,7 +19,7 @@ and of bytes."""
 def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
     """[..., O] the most that products of inputs [..., I] with a weight [O, I] lose; zero where nothing is rounded.
 
-    bits: of the weight as it is stored.
+    bits: of the weight as it is stored; 8 and 4 are alike.
     """
     lost = torch.zeros(*inputs.shape[:-1], len(weight)).double()
     if inputs.shape[:-1].numel() <= FEW_ROWS or not multiplies_many(inputs.dtype):
