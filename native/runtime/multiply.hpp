@@ -10,7 +10,9 @@
 #include "sizes.hpp"
 #include "winnow_native.h"
 #if defined(__AVX512VNNI__)
-#include "packed/avx512/int16_products.hpp"
+#include "simd/avx512/pairs.hpp"
+#include "simd/avx512/quads.hpp"
+#include "simd/processor.hpp"
 #endif
 
 namespace winnow {
@@ -45,7 +47,7 @@ struct IntegerProducts {
   static constexpr int kNumbers = 32;
 
   static Sum start(const float* seed) { return _mm512_loadu_si512(seed); }
-  static void add(Sum& sum, Sum with) { sum = kZen ? Int16Pairs::add(sum, with, with) : add_products(sum, with, with); }
+  static void add(Sum& sum, Sum with) { sum = kZen ? Int16Pairs::add(sum, with, with) : add_quads(sum, with, with); }
   static void keep(float* to, Sum sum) { _mm512_storeu_si512(to, sum); }
 };
 #endif

@@ -15,6 +15,7 @@
 #include "linear/contract.hpp"
 #include "linear/finish.hpp"
 #include "simd/avx512.hpp"
+#include "simd/avx512/quads.hpp"
 #include "simd/element.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
@@ -26,12 +27,6 @@ namespace {
 
 // Rows whose sums are in registers: of a group of 4 bits, and of the groups before it.
 constexpr int kByteTile = 3;
-
-// Adds four products to a lane. Inline assembly: the intrinsic makes GCC copy sums.
-inline __m512i add_quads(__m512i sum, __m512i weight, __m512i input) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weight), "v"(input));
-  return sum;
-}
 
 // A vector that stays in a register: GCC would read it again for every row.
 inline __m512i read_once(__m512i a) {

@@ -11,19 +11,13 @@
 #include <type_traits>
 
 #include "simd/avx512/pairs.hpp"
+#include "simd/avx512/quads.hpp"
 #include "simd/processor.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
 
 namespace winnow {
 namespace {
-
-// acc[i] + the sum of the products of numbers and halves over the four bytes of lane i. The intrinsic makes GCC copy
-// every accumulator twice.
-inline __m512i add_products(__m512i acc, __m512i numbers, __m512i halves) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(numbers), "v"(halves));
-  return acc;
-}
 
 // Sums of products with halves -> with int16.
 inline __m512i join(__m512i high, __m512i low) { return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low); }
@@ -69,7 +63,7 @@ struct Int16Halves {
     }
     template <class Index, class Part>
     void add(Index i, Part part, const Bytes& bytes, __m512i int16) {
-      parts[part][i] = add_products(parts[part][i], bytes.all, int16);
+      parts[part][i] = add_quads(parts[part][i], bytes.all, int16);
     }
     template <class Index>
     __m512i operator[](Index i) const {
