@@ -26,9 +26,6 @@ constexpr int64_t kProductBlock = 1024 * 1024;
 // Bytes of rows that a thread normalizes, or of tokens that it turns, at a time.
 constexpr int64_t kRowBytes = 32 * 1024;
 
-// Outputs of which many rows are gated at a time.
-constexpr int64_t kGatedAtOnce = 256;
-
 // Queries of a KV head for which laying a prompt's rows anew is worth its time.
 constexpr int64_t kFewestLaid = 64;
 
@@ -167,7 +164,7 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
   if (!linear) return WINNOW_UNKNOWN_ISA;
   const winnow::LinearRows all{rows, inputs, outputs};
   if (const auto* many = winnow::kernel_of_many(*layer, rows)) {
-    return with_memory([&] { winnow::multiply_many_rows(*layer, *many, all, threads); });
+    return with_memory([&] { winnow::multiply_many_rows({*layer, *many}, all, threads); });
   }
   winnow::run_pieces(winnow::threads_for(*layer, layer->outputs, threads), layer->outputs, winnow::kOutputsAtOnce,
                      [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
@@ -193,7 +190,7 @@ int32_t winnow_linear_of_stack(const winnow_linear_stack* stack, int64_t rows, c
     });
     for (int64_t i = 0; i < number; ++i) {
       const auto* many = winnow::kernel_of_many(alike, runs[i].count);
-      if (many) winnow::multiply_many_rows(winnow::layer_of(*stack, runs[i].layer), *many, rows_of(runs[i]), threads);
+      if (many) winnow::multiply_many_rows({winnow::layer_of(*stack, runs[i].layer), *many}, rows_of(runs[i]), threads);
     }
   });
 }
@@ -217,18 +214,17 @@ int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void
   if (!gate_linear || !up_linear) return WINNOW_UNKNOWN_ISA;
   if (!winnow::is_defined(layers->by)) return WINNOW_BAD_GATE;
   const auto gate = winnow::active_kernels().gate[of_up.dtype];
+  const winnow::LinearRows all{rows, inputs, outputs};
+  const auto *many_gates = winnow::kernel_of_many(of_gate, rows), *many_ups = winnow::kernel_of_many(of_up, rows);
+  if (many_gates && many_ups) {
+    return with_memory([&] {
+      winnow::gate_many_rows({of_gate, *many_gates}, {of_up, *many_ups}, layers->by, all, threads);
+    });
+  }
   return with_memory([&] {
     void* gates = workspace.reserve(rows * of_gate.outputs * winnow::kElementBytes[of_gate.dtype]);
-    const winnow::LinearRows all{rows, inputs, outputs}, all_gates{rows, inputs, gates};
+    const winnow::LinearRows all_gates{rows, inputs, gates};
     const winnow::GatedRows gated{rows, of_up.outputs, gates, outputs, outputs, of_up.outputs};
-    const auto *many_gates = winnow::kernel_of_many(of_gate, rows), *many_ups = winnow::kernel_of_many(of_up, rows);
-    if (many_gates && many_ups) {
-      winnow::multiply_many_rows(of_gate, *many_gates, all_gates, threads);
-      winnow::multiply_many_rows(of_up, *many_ups, all, threads);
-      winnow::run_blocks(threads, of_up.outputs, kGatedAtOnce,
-                         [&](int, int64_t first, int64_t last) { gate(layers->by, gated, first, last); });
-      return;
-    }
     winnow::run_pieces(winnow::threads_for(of_up, of_up.outputs, threads), of_up.outputs, winnow::kOutputsAtOnce,
                        [&](int, int64_t first, int64_t last) {
                          gate_linear(of_gate, all_gates, first, last);

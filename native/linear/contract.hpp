@@ -13,6 +13,7 @@ struct LinearRows {
   int64_t count;
   const void* inputs;
   void* outputs;
+  bool alone = false;  // true: a row has kOutputsAtOnce outputs, those from the first that a function does
 };
 
 // Does the outputs first to last - 1 of all rows: kOutputsAtOnce from a multiple of it on, or fewer up to the end.
@@ -87,6 +88,12 @@ constexpr int64_t kRowsTogether = 96;
 
 // Rows that a kernel multiplies at a time if their sums stay in the second-level cache meanwhile.
 constexpr int64_t kRowsOfSums = 512;
+
+// Where a row has its outputs from the first that a function does.
+template <class T>
+inline T* outputs_of(const winnow_linear_layer& layer, const LinearRows& all, int64_t row, int64_t first) {
+  return static_cast<T*>(all.outputs) + (all.alone ? row * kOutputsAtOnce : row * layer.outputs + first);
+}
 
 constexpr int64_t rounded_blocks(const winnow_linear_layer& layer) { return divide_up(layer.inputs, kRoundedTogether); }
 

@@ -42,18 +42,29 @@ inline int64_t byte_row_bytes(const winnow_linear_layer& layer) {
   return rounded_blocks(layer) * static_cast<int64_t>(sizeof(ByteBlock));
 }
 
-// What follows from the numbers of a block.
+// Four vectors of whole numbers, as bytes in their order: in registers, as a processor waits where it reads a vector that was
+// written in pieces.
+inline __m512i as_bytes(const __m512i (&numbers)[4]) {
+  const __m512i first = _mm512_packs_epi32(numbers[0], numbers[1]), second = _mm512_packs_epi32(numbers[2], numbers[3]);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(first, second));
+}
+
+// Writes the numbers of a block, and what follows from them.
 template <int kBits>
-inline void begin_products(ByteBlock& block) {
+inline void write_block(__m512i numbers, ByteBlock& to) {
   static_assert(ByteBlock::kGroups == 2 && kRoundedTogether == sizeof(__m512i));
-  const __m512i numbers = _mm512_loadu_si512(block.numbers);
+  _mm512_storeu_si512(to.numbers, numbers);
   const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), numbers);
-  constexpr __mmask16 kFirst = 0x00ff;
-  const int32_t first = _mm512_mask_reduce_add_epi32(kFirst, fours), all = _mm512_reduce_add_epi32(fours);
-  block.sums[0] = static_cast<float>(first);
-  block.sums[1] = static_cast<float>(all - first);
-  block.starts[0] = -kZeroNumber<kBits> * (kBits == 4 ? first : all);
-  block.starts[1] = -kZeroNumber<kBits> * (all - first);
+  // Sums of two lanes of either half beside each other, and of four.
+  const __m256i twos = _mm256_hadd_epi32(_mm512_castsi512_si256(fours), _mm512_extracti64x4_epi64(fours, 1));
+  const __m128i pairs = _mm_add_epi32(_mm256_castsi256_si128(twos), _mm256_extracti128_si256(twos, 1));
+  const __m128i halves = _mm_hadd_epi32(pairs, pairs);
+  const int32_t first = _mm_cvtsi128_si32(halves), second = _mm_extract_epi32(halves, 1);
+  to.sums[0] = static_cast<float>(first);
+  to.sums[1] = static_cast<float>(second);
+  to.starts[0] = -kZeroNumber<kBits> * (kBits == 4 ? first : first + second);
+  to.starts[1] = -kZeroNumber<kBits> * second;
 }
 
 // A block of inputs from `from` on, of which `count` are there. Where the largest is not finite, the scale is not either.
@@ -74,11 +85,9 @@ inline void round_to_bytes(const Bf16* from, int64_t count, ByteBlock& to) {
   // Smaller ones are taken for zero, as their inverse is not finite.
   const Vec steps = if_less(broadcast(1e-30f), largest, most / largest, broadcast(0.0f));
   to.scale = _mm512_cvtss_f32((largest * broadcast(1.0f / kMostByte)).v);
-  for (int v = 0; v < kVectors; ++v) {
-    const __m512i rounded = _mm512_cvtps_epi32((numbers[v] * steps).v);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to.numbers + v * Vec::width), _mm512_cvtsepi32_epi8(rounded));
-  }
-  begin_products<kBits>(to);
+  __m512i whole[kVectors];
+  for (int v = 0; v < kVectors; ++v) whole[v] = _mm512_cvtps_epi32((numbers[v] * steps).v);
+  write_block<kBits>(as_bytes(whole), to);
 }
 
 template <int kBits>

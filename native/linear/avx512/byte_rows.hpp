@@ -129,9 +129,7 @@ class RowsInBytes {
       multiply(input, end, end < layer_.inputs ? weight_at(first, end) : weight_at(last, 0));
     }
     const void* scales = kBits == 8 ? layer_.scales : nullptr;
-    for (int64_t row = 0; row < all_.count; ++row) {
-      finish<Bf16>(layer_, scratch_.sums[row], scales, all_, row, first, last);
-    }
+    finish_rows<Bf16>(layer_, scratch_.sums, scales, all_, first, last);
   }
 
  private:

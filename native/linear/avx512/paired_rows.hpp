@@ -89,9 +89,7 @@ class PairedRows {
       lay_pairs(layer_, input, end, first, scratch_.panel);
       multiply(input, end, end < layer_.inputs ? weight_at(first, end) : weight_at(last, 0));
     }
-    for (int64_t row = 0; row < all_.count; ++row) {
-      finish<Bf16>(layer_, scratch_.sums[row], nullptr, all_, row, first, last);
-    }
+    finish_rows<Bf16>(layer_, scratch_.sums, nullptr, all_, first, last);
   }
 
  private:
