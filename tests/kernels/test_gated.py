@@ -159,15 +159,19 @@ def test_what_is_not_a_number_stays_where_it_is() -> None:
     assert bool(found[[0, 2]].isfinite().all())
 
 
-@pytest.mark.parametrize("bits", [16, 8])
-def test_the_number_of_threads_changes_nothing(bits: int) -> None:
-    gate, up = (layer(2000, 640, bits, torch.bfloat16, bias=True) for _ in range(2))
-    plan, inputs, used = GatedPlan(gate, up), torch.randn(3, 640).bfloat16(), torch.get_num_threads()
+@pytest.mark.parametrize("rows", [3, 600])
+@pytest.mark.parametrize("bits", [(16, 16), (8, 8), (16, 8)])
+def test_neither_the_number_of_threads_nor_neighbors_change_anything(bits: tuple[int, int], rows: int) -> None:
+    # Of so many rows, not all meet a weight at a time.
+    gate, up = (layer(2000 if rows < 33 else 200, 640, each, torch.bfloat16, bias=True) for each in bits)
+    plan, inputs, used = GatedPlan(gate, up), torch.randn(rows, 640).bfloat16(), torch.get_num_threads()
     found = []
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
         found.append(plan.run(inputs))
     torch.set_num_threads(used)
+    if rows > 3:
+        found.append(torch.cat([plan.run(part) for part in inputs.split(rows // 3)]))
     assert all(torch.equal(found[0], other) for other in found[1:])
 
 
