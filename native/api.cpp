@@ -9,6 +9,7 @@
 #include "linear/many_rows.hpp"
 #include "linear/mix.hpp"
 #include "linear/stack.hpp"
+#include "norm/contract.hpp"
 #include "prefill/job.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
@@ -45,6 +46,12 @@ int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
   return with_memory([&] { winnow::run_on_rows(args, winnow::kPrunedAtOnce, floats, function); });
 }
 
+void normalize(const winnow_norm& norm, int64_t count, const winnow::NormRows& rows, int32_t threads) {
+  const auto function = winnow::active_kernels().normalize[norm.dtype];
+  const int64_t block = winnow::divide_up(kRowBytes, norm.width * winnow::kElementBytes[norm.dtype]);
+  winnow::run_blocks(threads, count, block, [&](int, int64_t first, int64_t last) { function(norm, rows, first, last); });
+}
+
 #define WINNOW_NAMED(value) {#value, value}
 constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_ABI),
@@ -59,6 +66,15 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_NO_MEMORY),
     WINNOW_NAMED(WINNOW_BAD_PART),
     WINNOW_NAMED(WINNOW_BAD_LAYER),
+    WINNOW_NAMED(WINNOW_CALL_DECODE),
+    WINNOW_NAMED(WINNOW_CALL_STEP),
+    WINNOW_NAMED(WINNOW_CALL_LINEAR),
+    WINNOW_NAMED(WINNOW_CALL_LINEAR_OF_STACK),
+    WINNOW_NAMED(WINNOW_CALL_MIX),
+    WINNOW_NAMED(WINNOW_CALL_GATED),
+    WINNOW_NAMED(WINNOW_CALL_NORMALIZE),
+    WINNOW_NAMED(WINNOW_CALL_NORMALIZE_SUMS),
+    WINNOW_NAMED(WINNOW_CALL_ROTARY),
     WINNOW_NAMED(WINNOW_SWISH),
     WINNOW_NAMED(WINNOW_GELU_TANH),
     WINNOW_NAMED(WINNOW_GELU),
@@ -94,6 +110,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_norm)),
     WINNOW_NAMED(sizeof(winnow_rotary_rows)),
     WINNOW_NAMED(sizeof(winnow_rotary_args)),
+    WINNOW_NAMED(sizeof(winnow_call)),
     {nullptr, 0},
 };
 
@@ -243,10 +260,13 @@ int32_t winnow_write_out(const winnow_linear_layer* layer, int64_t first, int64_
 }
 
 int32_t winnow_normalize(const winnow_norm* norm, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
-  const auto normalize = winnow::active_kernels().normalize[norm->dtype];
-  const int64_t block = winnow::divide_up(kRowBytes, norm->width * winnow::kElementBytes[norm->dtype]);
-  winnow::run_blocks(threads, rows, block,
-                     [&](int, int64_t first, int64_t last) { normalize(*norm, inputs, outputs, first, last); });
+  normalize(*norm, rows, {inputs, nullptr, nullptr, outputs}, threads);
+  return WINNOW_OK;
+}
+
+int32_t winnow_normalize_sums(const winnow_norm* norm, int64_t rows, const void* inputs, const void* others, void* sums,
+                              void* outputs, int32_t threads) {
+  normalize(*norm, rows, {inputs, others, sums, outputs}, threads);
   return WINNOW_OK;
 }
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 20
+#define WINNOW_ABI 21
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -29,7 +29,21 @@ enum winnow_status {
   WINNOW_UNKNOWN_ISA = 3,
   WINNOW_BAD_PART = 4,    /* sizes of a part contradict each other, or its channels the head's */
   WINNOW_BAD_LAYER = 5,   /* a row is for a layer that there is not */
-  WINNOW_BAD_GATE = 6     /* an activation that there is not, or numbers that it is not defined for */
+  WINNOW_BAD_GATE = 6,    /* an activation that there is not, or numbers that it is not defined for */
+  WINNOW_BAD_CALL = 7     /* a function that is not called again */
+};
+
+/* Functions of which winnow_repeat makes calls. */
+enum winnow_function {
+  WINNOW_CALL_DECODE = 0,
+  WINNOW_CALL_STEP = 1,
+  WINNOW_CALL_LINEAR = 2,
+  WINNOW_CALL_LINEAR_OF_STACK = 3,
+  WINNOW_CALL_MIX = 4,
+  WINNOW_CALL_GATED = 5,
+  WINNOW_CALL_NORMALIZE = 6,
+  WINNOW_CALL_NORMALIZE_SUMS = 7,
+  WINNOW_CALL_ROTARY = 8
 };
 
 enum winnow_activation {
@@ -365,9 +379,27 @@ WINNOW_EXPORT int32_t winnow_write_out(const struct winnow_linear_layer *layer, 
 WINNOW_EXPORT int32_t winnow_normalize(const struct winnow_norm *norm, int64_t rows, const void *inputs, void *outputs,
                                        int32_t threads);
 
+/* The same of the sums of two inputs, which are rounded to the dtype and written, too: to memory of their own, or that of
+ * either input. */
+WINNOW_EXPORT int32_t winnow_normalize_sums(const struct winnow_norm *norm, int64_t rows, const void *inputs,
+                                            const void *others, void *sums, void *outputs, int32_t threads);
+
 /* Queries and keys -> turned: x cos - y sin, y cos + x sin for channels x and y, each product rounded to the dtype. Returns a
  * winnow_status. */
 WINNOW_EXPORT int32_t winnow_rotary(const struct winnow_rotary_args *args);
+
+/* A call of a function, with what it takes: arguments, and, of rows, how many and where they are, in the order in which they
+ * are declared. */
+struct winnow_call {
+  int32_t function;  /* a winnow_function */
+  int64_t rows;      /* or tokens, of a mixture */
+  void *arguments;   /* those with threads in them have others afterwards */
+  void *memory[4];
+};
+
+/* Makes calls one after another, with so many threads, up to the first that fails, and writes how many went well to `done`.
+ * Returns the status of the last. */
+WINNOW_EXPORT int32_t winnow_repeat(const struct winnow_call *calls, int64_t count, int32_t threads, int64_t *done);
 
 /* The instruction set in use: "amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);

@@ -18,10 +18,23 @@ inline void check_norm(Bytes& from, uint64_t seed) {
   norm.weight = arrays.numbers(norm.dtype, norm.width, false);
   norm.epsilon = from.coin() ? 1e-6f : 0.1f;
   const int64_t rows = from.below(200);
-  const void* inputs = arrays.numbers(norm.dtype, rows * norm.width, false);
-  void* outputs = arrays.zeros<uint8_t>(rows * norm.width * bytes_of(norm.dtype));
-  const int32_t status = winnow_normalize(&norm, rows, inputs, outputs, static_cast<int32_t>(from.among(1, 3)));
-  expect(status == WINNOW_OK, "winnow_normalize refused");
+  const int64_t numbers = rows * norm.width;
+  void* inputs = arrays.numbers(norm.dtype, numbers, false);
+  void* outputs = arrays.zeros<uint8_t>(numbers * bytes_of(norm.dtype));
+  const auto threads = static_cast<int32_t>(from.among(1, 3));
+  if (from.coin()) {
+    void* others = arrays.numbers(norm.dtype, numbers, false);
+    void* sums = arrays.zeros<uint8_t>(numbers * bytes_of(norm.dtype));
+    const winnow_call call{WINNOW_CALL_NORMALIZE_SUMS, rows, &norm, {inputs, others, sums, outputs}};
+    int64_t done = 0;
+    expect(winnow_repeat(&call, 1, threads, &done) == WINNOW_OK && done == 1, "winnow_normalize_sums refused");
+    std::vector<double> added;
+    for (int64_t i = 0; i < numbers; ++i) added.push_back(number_at(norm.dtype, inputs, i) + number_at(norm.dtype, others, i));
+    expect_close(norm.dtype, sums, added, 1e-6, "summed");
+    inputs = sums;
+  } else {
+    expect(winnow_normalize(&norm, rows, inputs, outputs, threads) == WINNOW_OK, "winnow_normalize refused");
+  }
   std::vector<double> expected;
   double largest = 0;
   for (int64_t r = 0; r < rows; ++r) {

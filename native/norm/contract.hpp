@@ -7,7 +7,13 @@
 
 namespace winnow {
 
+// Rows that are normalized: inputs, or where there are others, the sums of both, which are written, too.
+struct NormRows {
+  const void *inputs, *others;
+  void *sums, *outputs;
+};
+
 // Does the rows first to last - 1.
-using NormFunction = void (*)(const winnow_norm&, const void* inputs, void* outputs, int64_t first, int64_t last);
+using NormFunction = void (*)(const winnow_norm&, const NormRows&, int64_t first, int64_t last);
 
 }  // namespace winnow

@@ -31,14 +31,27 @@ inline float sum_of_squares(const T* row, int64_t width) {
   return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
+template <class T>
+inline void add_up_row(const T* one, const T* other, T* to, int64_t width) {
+  for (int64_t i = 0; i < width; i += Vec::width) {
+    const int64_t rest = width - i;
+    store_up_to(to + i, load_up_to(one + i, rest) + load_up_to(other + i, rest), rest);
+  }
+}
+
 template <class T, bool kRoundsFirst>
-void normalize_rows(const winnow_norm& norm, const void* inputs, void* outputs, int64_t first, int64_t last) {
+void normalize_rows(const winnow_norm& norm, const NormRows& rows, int64_t first, int64_t last) {
   const T* weight = static_cast<const T*>(norm.weight);
   const int64_t width = norm.width;
   const Vec offset = broadcast(norm.offset);
   for (int64_t row = first; row < last; ++row) {
-    const T* from = static_cast<const T*>(inputs) + row * width;
-    T* to = static_cast<T*>(outputs) + row * width;
+    const T* from = static_cast<const T*>(rows.inputs) + row * width;
+    T* to = static_cast<T*>(rows.outputs) + row * width;
+    if (rows.others) {
+      T* sum = static_cast<T*>(rows.sums) + row * width;
+      add_up_row(from, static_cast<const T*>(rows.others) + row * width, sum, width);
+      from = sum;
+    }
     const float mean = sum_of_squares(from, width) / static_cast<float>(width);
     const Vec factor = broadcast(1.0f / std::sqrt(mean + norm.epsilon));
     int64_t i = 0;
@@ -62,9 +75,9 @@ void normalize_rows(const winnow_norm& norm, const void* inputs, void* outputs, 
 }
 
 template <class T>
-void normalize(const winnow_norm& norm, const void* inputs, void* outputs, int64_t first, int64_t last) {
-  const auto rows = norm.rounds_first ? normalize_rows<T, true> : normalize_rows<T, false>;
-  rows(norm, inputs, outputs, first, last);
+void normalize(const winnow_norm& norm, const NormRows& rows, int64_t first, int64_t last) {
+  const auto function = norm.rounds_first ? normalize_rows<T, true> : normalize_rows<T, false>;
+  function(norm, rows, first, last);
 }
 
 }  // namespace

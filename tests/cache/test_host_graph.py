@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
+from ctypes import c_int32
 from typing import Any
 from unittest import mock
 
@@ -19,7 +20,7 @@ from support.families import build, prompt
 from support.graphed import Pair, twins_here
 from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
 from winnow.cache import host_graph, while_graphed
-from winnow.cache.host_graph import HostGraph
+from winnow.cache.host_graph import HostGraph, _together
 from winnow.kernels import native, rotating
 from winnow.kernels.linear import outruns_torch
 from winnow.kernels.norm import NormWeight
@@ -109,6 +110,34 @@ def test_calls_of_the_library_are_made_again() -> None:
     replayed(lambda x: plan.run(x * 2) + 1, *(numbers(3, WIDTH, seed=seed) for seed in range(3)))
 
 
+SUMS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], int]] = {
+    "a residual": (lambda x, y: x + y, 4),
+    "seen in another shape": (lambda x, y: (x.flatten() + y.flatten()).view(x.shape), 4),
+    "of a row": (lambda x, y: x + y[0], 5),
+    "of a multiple": (lambda x, y: torch.add(x, y, alpha=2), 5),
+    "of other places": (lambda x, y: x.mT.contiguous().mT + y, 7),
+    "of a number": (lambda x, y: y + 1.5, 5),
+    "in part": (lambda x, y: (x + y)[:1], 5),
+    "not the last": (lambda x, y: (x + y, x.exp_())[0], 6),
+    "in place": (lambda x, y: y.add_(x), 5),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_sum_that_a_norm_follows_is_done_with_it(dtype: torch.dtype, name: str) -> None:
+    summed, calls = SUMS[name]
+    plan = NormWeight(numbers(WIDTH, seed=5).to(dtype), 1e-6).plan()
+
+    def work(x: Tensor) -> Tensor:
+        total = summed(x.clone(), x * 2)
+        return total * plan.run(total)
+
+    inputs = [numbers(3, WIDTH, seed=seed).to(dtype) for seed in range(3)]
+    replayed(work, *inputs)
+    assert len(HostGraph(lambda: work(inputs[0]), HERE)._recording._calls) == calls
+
+
 LOOKS: list[Callable[[Tensor], Any]] = [
     lambda x: float(x.sum()),
     lambda x: bool((x > 0).all()),
@@ -148,18 +177,20 @@ def test_work_that_makes_too_much_is_refused() -> None:
 
 
 def test_the_number_of_threads_is_that_of_the_replay() -> None:
-    plan, seen = NormWeight(numbers(WIDTH), 1e-6).plan(), []
-    run = plan._run
-
-    def counted(*given: Any) -> int:
-        seen.append(getattr(given[-1], "value", given[-1]))
-        return int(run(*given))
-
-    plan._run = counted
-    rows = numbers(3, WIDTH)
+    plan, rows, seen = NormWeight(numbers(WIDTH), 1e-6).plan(), numbers(3, WIDTH), []
     graph = HostGraph(lambda: plan.run(rows), HERE)
+    graph.replay()  # finds it done
     graph.replay()
+    (repeated,) = graph._recording._together
+    repeat = repeated._repeat
+
+    def counted(calls: Any, count: int, threads: c_int32, done: Any) -> int:
+        seen.append(threads.value)
+        return int(repeat(calls, count, threads, done))
+
+    repeated._repeat = counted
     threads = torch.get_num_threads()
+    graph.replay()
     try:
         torch.set_num_threads(threads + 1)
         graph.replay()
@@ -237,12 +268,11 @@ def test_a_replay_that_is_broken_off_leaves_the_cache_as_it_was(call: int, probl
     both = twins_here(build("llama")).pair("snapkv(window=4) @ 12", rows=rows, fold_every=20)
     decoder = both.graphed()
     both.steps(4)
-    calls = decoder._graph.captured._recording._calls
-    whole = calls[call]
-    calls[call] = (mock.Mock(side_effect=problem), None)
-    with pytest.raises(problem):
+    recording = decoder._graph.captured._recording
+    broken = list(recording._calls)
+    broken[call] = mock.Mock(side_effect=problem)
+    with mock.patch.object(recording, "_together", list(_together(broken, recording.threads))), pytest.raises(problem):
         decoder.step(both.token)
-    calls[call] = whole
     both.same()
     both.ordinary(prompt(rows, length=1, seed=4))
     assert both.steps(3)[-1]

@@ -70,6 +70,33 @@ def test_rows_of_any_shape(
         assert_normalized(weight, given)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(
+    st.integers(0, 40),
+    st.integers(1, 200) | st.sampled_from([896, 4096]),
+    st.sampled_from(DTYPES),
+    st.sampled_from([1e-4, 1.0, 100.0]),
+    st.sampled_from(FORMS),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_sums_are_those_of_torch_and_normalized_as_others(
+    isas: list[str], rows: int, width: int, dtype: torch.dtype, size: float, form: NormForm, in_place: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    plan = NormPlan(NormWeight(torch.randn(width).to(dtype), 1e-6, form))
+    one, other = ((size * torch.randn(rows, width)).to(dtype) for _ in range(2))
+    expected = one + other
+    for isa in isas:
+        native.select_isa(isa)
+        given = one.clone()
+        sums, found = given if in_place else torch.empty_like(one), torch.empty_like(one)
+        places = [each.data_ptr() for each in (given, other, sums, found)]
+        assert native.loaded_library().winnow_normalize_sums(plan._reference, rows, *places, 2) == 0
+        assert torch.equal(sums, expected)
+        assert torch.equal(found, plan.run(expected))
+
+
 def test_inputs_of_any_order() -> None:
     weight = NormWeight(torch.randn(24), 1e-6)
     assert_normalized(weight, torch.randn(24, 5).mT)

@@ -6,24 +6,29 @@ is done once; the next tokens repeat the work itself, on the very memory of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import c_int32
 from functools import partial
-from typing import Any, NoReturn
+from itertools import groupby
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from winnow.cache.operators import Kind, into_memory, kind_of, made_by, takes_places
-from winnow.kernels.recording import this_thread
+from winnow.cache.operators import Kind, adds_rows, into_memory, kind_of, made_by, takes_places
+from winnow.kernels.recording import LibraryCall, this_thread
+from winnow.kernels.repeated import RepeatedCalls
 
 MOST_BYTES = 256 << 20
 """Bytes of what a step makes in between, at most: more than tokens take, less than weights that a step writes out."""
 _UNSEEN = frozenset((Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__))
 """Ways for the host to numbers that are no operators."""
+
+
+_Call: TypeAlias = Callable[[], object] | LibraryCall
 
 
 class HostGraph:
@@ -46,24 +51,39 @@ class HostGraph:
         self._done = False
 
 
+class _Sum(NamedTuple):
+    """Two tensors, their sum, and how many calls were noted when it was."""
+
+    one: Tensor
+    other: Tensor
+    result: Tensor
+    calls: int
+
+    def is_in(self, tensor: Tensor) -> bool:
+        """True for a contiguous tensor that is the whole sum, of whatever shape."""
+        return tensor.data_ptr() == self.result.data_ptr() and tensor.numel() == self.result.numel()
+
+
 class _Recording(TorchDispatchMode):
     """Operators and calls of one thread, in their order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.threads = c_int32(torch.get_num_threads())
-        self._calls: list[tuple[Callable[[], int | None], Callable[[int], Exception] | None]] = []
+        self._calls: list[_Call] = []
+        self._together: list[Callable[[], object]] | None = None
         self._alive: list[object] = []
         self._bytes = 0
         self._rests = False
+        self._sum: _Sum | None = None
 
     def repeat(self) -> None:
         """All of them once more."""
         self.threads.value = torch.get_num_threads()
-        for call, error in self._calls:
-            status = call()
-            if error is not None and status:
-                raise error(status)
+        if self._together is None:
+            self._together = list(_together(self._calls, self.threads))
+        for work in self._together:
+            work()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -75,10 +95,30 @@ class _Recording(TorchDispatchMode):
         finally:
             this_thread.recording = None
 
-    def note(self, call: Callable[[], int | None], error: Callable[[int], Exception], *alive: object) -> None:
-        """Takes note of a call of the library."""
-        self._calls.append((call, error))
+    def note_call(self, call: LibraryCall, *alive: object) -> None:
+        """See `CallRecording.note_call`."""
+        self._calls.append(call)
         self._alive.extend(alive)
+
+    def note(self, call: Callable[[], int], error: Callable[[int], Exception], *alive: object) -> None:
+        """See `CallRecording.note`."""
+
+        def again() -> None:
+            status = call()
+            if status:
+                raise error(status)
+
+        self._calls.append(again)
+        self._alive.extend(alive)
+
+    def taken_sum(self, of: Tensor) -> tuple[Tensor, Tensor] | None:
+        """See `CallRecording.taken_sum`."""
+        last = self._sum
+        if last is None or len(self._calls) != last.calls or not last.is_in(of):
+            return None
+        self._calls.pop()
+        self._sum = None
+        return last.one, last.other
 
     def anew(self, work: Callable[[], Tensor]) -> Tensor:
         """The tensor that work gives, which is gone through as a whole every time."""
@@ -88,7 +128,7 @@ class _Recording(TorchDispatchMode):
         def again() -> None:
             found.copy_(work())
 
-        self._calls.append((again, None))
+        self._calls.append(again)
         self._keep(found, [found])
         return found
 
@@ -111,11 +151,14 @@ class _Recording(TorchDispatchMode):
         result = function(*args, **kwargs)
         made = [] if kind in (Kind.VIEW, Kind.CHANGE) else made_by(args, kwargs, result)
         if kind is Kind.CHANGE:
-            self._calls.append((partial(function, *args, **kwargs), None))
+            self._calls.append(partial(function, *args, **kwargs))
         elif kind is Kind.CONSTANT:
-            self._calls.append((partial(result.copy_, result.clone()), None))
+            self._calls.append(partial(result.copy_, result.clone()))
         elif made and kind is not Kind.EMPTY:
-            self._calls.append((into_memory(function, args, kwargs, made), None))
+            self._calls.append(into_memory(function, args, kwargs, made))
+            if adds_rows(function, args, kwargs):
+                one, other = args
+                self._sum = _Sum(one, other, made[0], len(self._calls))
         self._keep(result, made)
         return result
 
@@ -124,6 +167,16 @@ class _Recording(TorchDispatchMode):
         self._bytes += sum(each.nbytes for each in made)
         if self._bytes > MOST_BYTES:
             raise RuntimeError(f"a step makes more than {MOST_BYTES >> 20} MB in between, all of which would stay")
+
+
+def _together(calls: Sequence[_Call], threads: c_int32) -> Iterator[Callable[[], object]]:
+    """Calls in their order, those of the library that follow each other as one."""
+    for _, some in groupby(calls, lambda call: isinstance(call, LibraryCall)):
+        found = list(some)
+        of_library = [each for each in found if isinstance(each, LibraryCall)]
+        if of_library:
+            yield RepeatedCalls(of_library, threads)
+        yield from (each for each in found if not isinstance(each, LibraryCall))
 
 
 class _Refusing(TorchFunctionMode):

@@ -23,13 +23,9 @@ class HostStep(CapturedStep):
         kernel = DecodeStep.over(self.plan, self._tail.segments(), ring, query)
         if recording is None or kernel is None or not (kernel.takes(keys, values) and kernel.asks(query)):
             raise GraphError("the compiled library does not read queries, keys or values of this model.")
-
-        def column() -> int:
-            return 0 if recent is None else recent.next
-
-        output = kernel.run(query, keys, values, column())
+        output = kernel.run(query, keys, values, 0 if recent is None else recent.next)
         if output is None:
             raise GraphError("there is no room for another token.")
         self.tokens += 1
-        kernel.note(recording, column, query, keys, values, output)
+        kernel.note(recording, None if recent is None else lambda: recent.next, query, keys, values, output)
         return output

@@ -52,6 +52,15 @@ def takes_places(function: Any, args: Any) -> bool:
     )
 
 
+def adds_rows(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """True for an operator that adds the numbers of two tensors that lie alike, as they are."""
+    if function is not torch.ops.aten.add.Tensor or kwargs or not all(isinstance(each, Tensor) for each in args):
+        return False
+    one, other = args
+    alike = one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+    return alike and one.is_contiguous() and other.is_contiguous()
+
+
 def made_by(args: Any, kwargs: dict[str, Any], result: Any) -> list[Tensor]:
     """Results in memory that is new; none where it is that of arguments."""
     given = {_key(each) for each in _tensors((args, kwargs))}

@@ -79,7 +79,7 @@ class WindowRing:
             return None
         output = step.run(query, keys, values, 0)
         if output is not None and recording is not None:
-            step.note(recording, lambda: 0, query, keys, values, output)
+            step.note(recording, None, query, keys, values, output)
         return output
 
     def over(self, query: Tensor, spec: AttentionSpec) -> Tensor:

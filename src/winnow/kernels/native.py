@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from winnow.kernels.native_args import (
     DTYPES,
     NO_MEMORY,
     AppendArgs,
+    CallArgs,
     Constant,
     DecodeArgs,
     GatedLayers,
@@ -43,11 +44,11 @@ from winnow.kernels.native_args import (
     shared_constants,
 )
 from winnow.kernels.openmp import lend_threads
-from winnow.kernels.recording import this_thread
+from winnow.kernels.recording import LibraryCall, this_thread
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 20
+ABI = 21
 ISAS = ("amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable")
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
@@ -76,7 +77,9 @@ _FUNCTIONS: dict[str, tuple[Sequence[Any], Any]] = {
     "winnow_gated": ([ctypes.POINTER(GatedLayers), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
     "winnow_write_out": ([ctypes.POINTER(LinearLayer), _COUNT, _COUNT, _ADDRESS, _INT], _INT),
     "winnow_normalize": ([ctypes.POINTER(NormArgs), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
+    "winnow_normalize_sums": ([ctypes.POINTER(NormArgs), _COUNT, *[_ADDRESS] * 4, _INT], _INT),
     "winnow_rotary": ([ctypes.POINTER(RotaryArgs)], _INT),
+    "winnow_repeat": ([ctypes.POINTER(CallArgs), _COUNT, _INT, ctypes.POINTER(_COUNT)], _INT),
     "winnow_isa": ([], _TEXT),
     "winnow_select_isa": ([_TEXT], _INT),
     "winnow_read_sum": ([_ADDRESS, _COUNT, _INT], _COUNT),
@@ -231,14 +234,8 @@ class NativePlan:
         recording = this_thread.recording
         if recording is not None:
             kept = DecodeArgs.from_buffer_copy(args)  # other queries give these other memory
-            recording.note(partial(self._again, kept, recording.threads), error_of, self, query, out)
+            recording.note_call(LibraryCall("winnow_decode", kept, error_of), self, query, out)
         return out
-
-    def _again(self, args: DecodeArgs, threads: ctypes.c_int32) -> int:
-        """The status of a call, made once more."""
-        args.threads = threads.value
-        status: int = self._decode(ctypes.byref(args))
-        return status
 
     def arguments(self, query: Tensor) -> DecodeArgs:
         """The plan's arguments, to keep and to change, for contiguous queries as this one [R, Hq, Q, D].

@@ -22,6 +22,18 @@ NO_MEMORY = 1
 BAD_LENGTH = 2
 BAD_PART = 4
 BAD_LAYER = 5
+REPEATED = {
+    "winnow_decode": 0,
+    "winnow_step": 1,
+    "winnow_linear": 2,
+    "winnow_linear_of_stack": 3,
+    "winnow_mix": 4,
+    "winnow_gated": 5,
+    "winnow_normalize": 6,
+    "winnow_normalize_sums": 7,
+    "winnow_rotary": 8,
+}
+"""Functions of which `winnow_repeat` makes calls."""
 RECOVERIES: dict[Recovery, int] = {
     "degenerate": 0,
     "gaussian": 1,
@@ -250,6 +262,17 @@ class RotaryArgs(ctypes.Structure):
     )
 
 
+class CallArgs(ctypes.Structure):
+    """Mirror of winnow_call."""
+
+    _fields_ = (
+        ("function", ctypes.c_int32),
+        ("rows", ctypes.c_int64),
+        ("arguments", ctypes.c_void_p),
+        ("memory", ctypes.c_void_p * 4),
+    )
+
+
 class Constant(ctypes.Structure):
     """Mirror of winnow_constant."""
 
@@ -275,6 +298,7 @@ def shared_constants() -> dict[str, int]:
         "norm": NormArgs,
         "rotary_rows": RotaryRows,
         "rotary_args": RotaryArgs,
+        "call": CallArgs,
     }
     named = {
         "SCALE_GROUP": GROUP,
@@ -295,6 +319,7 @@ def shared_constants() -> dict[str, int]:
         **{name.upper().replace(" ", "_"): value for name, value in RECOVERIES.items()},
         **{name.upper().replace(" ", "_"): value for name, value in STATISTICS.items()},
         **{name.upper().replace(" ", "_"): value for name, value in ACTIVATIONS.items()},
+        **{name.upper().replace("WINNOW", "CALL"): value for name, value in REPEATED.items()},
     }
     sizes = {f"sizeof(winnow_{name})": ctypes.sizeof(struct) for name, struct in structs.items()}
     return {f"WINNOW_{name}": value for name, value in named.items()} | sizes

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from winnow.kernels import native
 from winnow.kernels.native_args import DTYPES, NormArgs
+from winnow.kernels.recording import CallRecording
 from winnow.kernels.row_plan import RowPlan
 
 
@@ -55,3 +56,12 @@ class NormPlan(RowPlan):
         super().__init__(
             native.loaded_library().winnow_normalize, arguments, [numbers], numbers.dtype, inputs=width, outputs=width
         )
+
+    def _note(self, recording: CallRecording, rows: int, *memory: Tensor) -> None:
+        """Has a recorder note a call, and with it the sum before it, as of a residual: one call does both."""
+        inputs, outputs = memory
+        summed = recording.taken_sum(inputs)
+        if summed is None:
+            super()._note(recording, rows, *memory)
+        else:
+            self._note_call(recording, "winnow_normalize_sums", rows, *summed, inputs, outputs)

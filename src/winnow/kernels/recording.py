@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from ctypes import c_int32
-from typing import Protocol
+from ctypes import Structure, c_int32
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
+
+
+class LibraryCall(NamedTuple):
+    """A call of the library with all that it takes but for threads."""
+
+    function: str
+    """One of those that `winnow_repeat` calls, as it is named in `native/winnow_native.h`."""
+    arguments: Structure
+    error: Callable[[int], Exception]
+    """That of a status which is not 0."""
+    rows: int = 0
+    memory: tuple[int, ...] = ()
+    """Addresses of rows, in their order."""
 
 
 class CallRecording(Protocol):
@@ -16,11 +29,19 @@ class CallRecording(Protocol):
     threads: c_int32
     """The threads to use, which may be others whenever calls are made again."""
 
-    def note(self, call: Callable[[], int | None], error: Callable[[int], Exception], *alive: object) -> None:
-        """Takes note of a call that was made.
+    def note_call(self, call: LibraryCall, *alive: object) -> None:
+        """Takes note of a call that was made. alive: owners of the memory that it reads and writes."""
 
-        call: makes it again, and returns its status: 0 or None if it went well. error: that of another status. alive:
-        owners of the memory that it reads and writes.
+    def note(self, call: Callable[[], int], error: Callable[[int], Exception], *alive: object) -> None:
+        """Takes note of one in which Python has a part.
+
+        call: makes it again, and returns its status: 0 if it went well. error: that of another status. alive: as above.
+        """
+
+    def taken_sum(self, of: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The two tensors whose sum this one is, if an operator that added them is what was noted last.
+
+        It is no longer noted then: whoever asks adds them, to the same memory.
         """
 
     def anew(self, work: Callable[[], Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from winnow.kernels import native
 from winnow.kernels.native_args import DTYPES, RotaryArgs, RotaryRows
-from winnow.kernels.recording import CallRecording, this_thread
+from winnow.kernels.recording import LibraryCall, this_thread
 
 _Shape = tuple[torch.Size, tuple[int, ...]]
 """Sizes and strides of a tensor."""
@@ -59,18 +59,9 @@ def turn(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, layout: Rotary
     of_keys.source, of_keys.target = keys.data_ptr(), turned_keys.data_ptr()
     native.loaded_library().winnow_rotary(ctypes.byref(args))
     if this_thread.recording is not None:
-        _note(this_thread.recording, args, queries, keys, cos, sin, turned_queries, turned_keys)
+        call = LibraryCall("winnow_rotary", args, native.error_of)
+        this_thread.recording.note_call(call, queries, keys, cos, sin, turned_queries, turned_keys)
     return turned_queries, turned_keys
-
-
-def _note(recording: CallRecording, args: RotaryArgs, *tensors: Tensor) -> None:
-    function, threads = native.loaded_library().winnow_rotary, recording.threads
-
-    def again() -> None:
-        args.threads = threads.value
-        function(ctypes.byref(args))
-
-    recording.note(again, native.error_of, *tensors)
 
 
 def _rows(shape: torch.Size, strides: tuple[int, ...]) -> RotaryRows:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from winnow.kernels import native
 from winnow.kernels.native_args import NO_MEMORY
-from winnow.kernels.recording import this_thread
+from winnow.kernels.recording import CallRecording, LibraryCall, this_thread
 
 
 class RowFunction:
@@ -35,6 +35,7 @@ class RowFunction:
         """alive: tensors that the arguments point to; inputs and outputs: numbers of a row."""
         self.dtype, self.inputs, self.outputs = dtype, inputs, outputs
         self._alive = [each.detach() for each in alive]
+        self._arguments = arguments
         self._reference = ctypes.byref(arguments)
         self._run = function
         self._last: tuple[torch.Size | None, Tensor, int] = (None, torch.empty(0, device="cpu"), 0)
@@ -55,8 +56,17 @@ class RowFunction:
             raise self.error_of(rows, status)
         recording = this_thread.recording
         if recording is not None:
-            again = partial(self._run, *places, recording.threads)
-            recording.note(again, partial(self.error_of, rows), self, *memory)
+            self._note(recording, rows, *memory)
+
+    def _note(self, recording: CallRecording, rows: int, *memory: Tensor) -> None:
+        """Has a recorder note a call."""
+        self._note_call(recording, self._run.__name__, rows, *memory)
+
+    def _note_call(self, recording: CallRecording, function: str, rows: int, *memory: Tensor) -> None:
+        """Has a recorder note a call of a function that takes the same arguments."""
+        places = tuple(each.data_ptr() for each in memory)
+        call = LibraryCall(function, self._arguments, partial(self.error_of, rows), rows, places)
+        recording.note_call(call, self, *memory)
 
     def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
         """All that depends on the shape of inputs only, which rarely changes."""

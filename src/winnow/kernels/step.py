@@ -18,7 +18,7 @@ from winnow.kernels import native
 from winnow.kernels.interface import DecodePlan
 from winnow.kernels.native import NativePlan, error_of
 from winnow.kernels.native_args import BAD_LENGTH, AppendArgs, ColumnsArgs, StepArgs
-from winnow.kernels.recording import CallRecording
+from winnow.kernels.recording import CallRecording, LibraryCall
 from winnow.kernels.segments import TailSegments
 from winnow.kernels.sizes import LayerSizes
 
@@ -151,11 +151,15 @@ class DecodeStep:
             return None
         raise error_of(status)
 
-    def note(self, recording: CallRecording, column: Callable[[], int], *tensors: Tensor) -> None:
-        """Has a recorder make the call again, for the column that the ring has by then.
+    def note(self, recording: CallRecording, column: Callable[[], int] | None, *tensors: Tensor) -> None:
+        """Has a recorder make the call again.
 
-        tensors: those of the latest call, in whose memory others lie later.
+        column: that which the ring has by then; None: there is no ring. tensors: those of the latest call, in whose
+        memory others lie later.
         """
+        if column is None:
+            recording.note_call(LibraryCall("winnow_step", self._args, error_of), self, *tensors)
+            return
         threads = recording.threads
         recording.note(lambda: self.again(column(), threads.value), error_of, self, *tensors)
 
