@@ -1,7 +1,6 @@
 #include "linear/many_rows.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "runtime/dispatch.hpp"
 #include "runtime/kernels.hpp"

@@ -26,9 +26,8 @@ MOST_BYTES = 256 << 20
 """Bytes of what a step makes in between, at most: more than tokens take, less than weights that a step writes out."""
 _UNSEEN = frozenset((Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__))
 """Ways for the host to numbers that are no operators."""
-
-
 _Call: TypeAlias = Callable[[], object] | LibraryCall
+"""Work that is done again."""
 
 
 class HostGraph:
@@ -61,7 +60,9 @@ class _Sum(NamedTuple):
 
     def is_in(self, tensor: Tensor) -> bool:
         """True for a contiguous tensor that is the whole sum, of whatever shape."""
-        return tensor.data_ptr() == self.result.data_ptr() and tensor.numel() == self.result.numel()
+        result = self.result
+        alike = tensor.dtype is result.dtype and tensor.numel() == result.numel()
+        return alike and tensor.data_ptr() == result.data_ptr()
 
 
 class _Recording(TorchDispatchMode):
