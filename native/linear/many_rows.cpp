@@ -134,7 +134,7 @@ void gate_many_rows(const ManyRowsLayer& gate, const ManyRowsLayer& up, const wi
     to_gates.round(part, threads);
     if (!alike) to_ups.round(part, threads);
     run_units(threads, layer.outputs, part.count, [&](int slot, int64_t row, int64_t count, int64_t output) {
-      // Both are in the second-level cache, rows beside each other, until they are gated.
+      // Rows lie beside each other, and kRowsOfSums of them in the second-level cache, until they are gated.
       char *gates = memory.of(slot), *ups = gates + outputs_bytes, *sums = ups + outputs_bytes;
       const LinearRows to = part_of(layer, part, row, count);
       to_gates.multiply({count, to.inputs, gates, true}, row, output, sums);
