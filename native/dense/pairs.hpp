@@ -61,22 +61,36 @@ bool weigh_numbers(const Arguments&...) {
 namespace winnow {
 namespace {
 
-// True where 5, 6 and 7 queries are blocks of their own: in pairs, and where sums are turned.
-template <class T>
-constexpr bool kWholeBlocks = kInPairs<T> || kTurnsSums<5>;
+// Calls body(first, Count<size>) for blocks of at most kMost queries that cover n, of which 5, 6 and 7 are blocks of their own:
+// everything is read once for them, and nothing for the padding.
+template <int kMost, class Body>
+inline void for_whole_blocks(int64_t n, const Body& body) {
+  int64_t first = 0;
+  while (n - first > 8) {
+    if constexpr (kMost > 8) {
+      if (n - first >= kMost - 1) {
+        body(first, Count<kMost>{});
+        first += kMost;
+        continue;
+      }
+    }
+    body(first, Count<8>{});
+    first += 8;
+  }
+  switch (n - first) {
+    case 5: return body(first, Count<5>{});
+    case 6: return body(first, Count<6>{});
+    case 7: return body(first, Count<7>{});
+    default: return for_query_blocks(n - first, [&](int64_t, auto size) { body(first, size); });
+  }
+}
 
-// Calls body(first, Count<size>) for blocks that cover n queries.
+// The same for packed keys and values. Where that pays least, 5 to 7 queries are blocks of fewer or more: every further size of
+// a block takes the compiler half a minute.
 template <class T, class Body>
 inline void for_blocks_of(int64_t n, const Body& body) {
-  if constexpr (kWholeBlocks<T>) {
-    int64_t first = 0;
-    for (; n - first > 8; first += 8) body(first, Count<8>{});
-    switch (n - first) {
-      case 5: return body(first, Count<5>{});
-      case 6: return body(first, Count<6>{});
-      case 7: return body(first, Count<7>{});
-      default: return for_query_blocks(n - first, [&](int64_t, auto size) { body(first, size); });
-    }
+  if constexpr (kInPairs<T> || kTurnsSums<5>) {
+    for_whole_blocks<8>(n, body);
   } else {
     for_query_blocks(n, body);
   }

@@ -88,7 +88,7 @@ struct PairLanes {
       prefetch_span<kLine, (kQueries > 1)>(ahead);
       ahead += kLine;
       const __m512i key = _mm512_loadu_si512(keys + t * dim + d);
-      unroll<kQueries>([&](auto q) {
+      unroll<kQueries>([&](auto q) __attribute__((always_inline)) {
         constexpr int sum = q * kTokens + t;
         sums[sum] = {Bf16Pairs::add(sums[sum].v, key, query[q])};
       });
@@ -99,7 +99,7 @@ struct PairLanes {
     __m512i query[kQueries];
     if constexpr (kForesees) {
       // Row by row.
-      unroll<kTokens>([&](auto t) {
+      unroll<kTokens>([&](auto t) __attribute__((always_inline)) {
         for (int64_t d = 0; d < dim; d += kPairChannels) {
           load_queries(d, query);
           add(t, d, query);
@@ -108,7 +108,7 @@ struct PairLanes {
     } else {
       for (int64_t d = 0; d < dim; d += kPairChannels) {
         load_queries(d, query);
-        unroll<kTokens>([&](auto t) { add(t, d, query); });
+        unroll<kTokens>([&](auto t) __attribute__((always_inline)) { add(t, d, query); });
       }
     }
     alignas(64) float dots[Vec::width];

@@ -82,6 +82,13 @@ inline void weigh_pair_strips(const float* weights, const Bf16* values, int64_t 
   unroll<kSums>([&](auto i) { store(place(i), Vec{sums[i]}); });
 }
 
+// The same as a call, so that no constants of the caller's take the registers of what it sums up.
+template <int kQueries, int kStrips, class Ahead>
+__attribute__((noinline)) void weigh_pair_strips_apart(const float* weights, const Bf16* values, int64_t dim, int64_t tokens,
+                                                       float* acc, int64_t acc_width, const Ahead& ahead, int64_t asked) {
+  weigh_pair_strips<kQueries, kStrips>(weights, values, dim, tokens, acc, acc_width, ahead, asked);
+}
+
 // The same for all channels.
 template <int kQueries, class Ahead>
 inline void weigh_pair_block(const Shape& shape, const float* weights, const Bf16* values, int64_t tokens,
@@ -90,9 +97,14 @@ inline void weigh_pair_block(const Shape& shape, const float* weights, const Bf1
   const int64_t dim = shape.value_dim;
   int64_t d = 0;
   const auto run = [&](auto strips) {
-    weigh_pair_strips<kQueries, decltype(strips)::value>(weights, values + d, dim, tokens, acc + d, shape.value_width,
-                                                         ahead, d * tokens * static_cast<int64_t>(sizeof(Bf16)));
-    d += strips * kPairStrip;
+    constexpr int kSome = decltype(strips)::value;
+    const int64_t asked = d * tokens * static_cast<int64_t>(sizeof(Bf16));
+    if constexpr (kQueries >= 8) {
+      weigh_pair_strips_apart<kQueries, kSome>(weights, values + d, dim, tokens, acc + d, shape.value_width, ahead, asked);
+    } else {
+      weigh_pair_strips<kQueries, kSome>(weights, values + d, dim, tokens, acc + d, shape.value_width, ahead, asked);
+    }
+    d += kSome * kPairStrip;
   };
   while (d + kStrips * kPairStrip <= dim) run(Count<kStrips>{});
   if constexpr (kStrips > 4) {
