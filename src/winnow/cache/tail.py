@@ -55,10 +55,12 @@ class Tail:
             return False
         moved = self._reserve(self.longest + new)
         if self.ragged:
-            # All rows at once, each behind its own end.
-            places = self.lengths_there[:, None] + torch.arange(new, device=self.keys.device)
+            # All rows at once, each behind its own end. Not by scatter_: in 16 bits it converts whole buffers on a CPU.
+            device = self.keys.device
+            rows = torch.arange(len(self.lengths), device=device)[:, None]
+            places = self.lengths_there[:, None] + torch.arange(new, device=device)
             for held, given in ((self.keys, keys), (self.values, values)):
-                held.scatter_(2, places[:, None, :, None].expand(given.shape), given.detach().to(held.dtype))
+                held[rows, :, places] = given.detach().transpose(1, 2).to(held.dtype)
         else:
             span = slice(self.longest, self.longest + new)
             self.keys[:, :, span].copy_(keys.detach())
