@@ -99,7 +99,7 @@ inline void weigh_pair_block(const Shape& shape, const float* weights, const Bf1
   const auto run = [&](auto strips) {
     constexpr int kSome = decltype(strips)::value;
     const int64_t asked = d * tokens * static_cast<int64_t>(sizeof(Bf16));
-    if constexpr (kQueries >= 8) {
+    if constexpr (kQueries >= 7) {
       weigh_pair_strips_apart<kQueries, kSome>(weights, values + d, dim, tokens, acc + d, shape.value_width, ahead, asked);
     } else {
       weigh_pair_strips<kQueries, kSome>(weights, values + d, dim, tokens, acc + d, shape.value_width, ahead, asked);
