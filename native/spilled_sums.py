@@ -70,9 +70,14 @@ def _loops(name: str, lines: list[tuple[int, str]]) -> Iterator[Loop]:
 
 
 def disassembled(file: Path) -> str:
-    """The listing of an object or a library."""
+    """The listing of an object or a library. Ends the program where there is none."""
     command = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", str(file)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        sys.exit("objdump is missing: install binutils.")
+    except subprocess.CalledProcessError as problem:
+        sys.exit(problem.stderr.strip() or f"{file}: objdump finds no code.")
 
 
 def main(files: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -62,3 +63,9 @@ def test_a_loop_that_calls_is_left_out(script: ModuleType) -> None:
 def test_without_files_it_says_how_it_is_used(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert script.main([]) == 2
     assert "spilled_sums.py" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="no binutils")
+def test_what_cannot_be_read_is_told(script: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"missing\.o"):
+        script.main([str(tmp_path / "missing.o")])

@@ -82,7 +82,8 @@ inline void weigh_pair_strips(const float* weights, const Bf16* values, int64_t 
   unroll<kSums>([&](auto i) { store(place(i), Vec{sums[i]}); });
 }
 
-// The same as a call, so that no constants of the caller's take the registers of what it sums up.
+// The same as a call, so that no constants of the caller's take the registers of what it sums up: measured with seven and
+// eight queries, and not worth a call with fewer.
 template <int kQueries, int kStrips, class Ahead>
 __attribute__((noinline)) void weigh_pair_strips_apart(const float* weights, const Bf16* values, int64_t dim, int64_t tokens,
                                                        float* acc, int64_t acc_width, const Ahead& ahead, int64_t asked) {

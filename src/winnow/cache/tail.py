@@ -55,7 +55,8 @@ class Tail:
             return False
         moved = self._reserve(self.longest + new)
         if self.ragged:
-            # All rows at once, each behind its own end. Not by scatter_: in 16 bits it converts whole buffers on a CPU.
+            # All rows at once, each behind its own end. Not by scatter_: on a CPU, in 16 bits, its time grows with the
+            # buffers.
             device = self.keys.device
             rows = torch.arange(len(self.lengths), device=device)[:, None]
             places = self.lengths_there[:, None] + torch.arange(new, device=device)
