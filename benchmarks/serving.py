@@ -10,6 +10,7 @@ to the next. Numbers of clients take turns, round by round; medians count.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import statistics
@@ -33,6 +34,7 @@ from winnow.tasks import generate_document
 
 CLIENTS = (1, 4, 8, 16)
 METHODS = ("full", "adakv @ 128")
+WEIGHTS = ("auto", "int4")
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,9 @@ TINY = Load(requests=4, words=100, tokens=4, clients=(1, 2), rounds=1)
 
 @dataclass(frozen=True)
 class Row:
-    """A number of clients with a method."""
+    """A number of clients with a method and weights."""
 
+    weights: str
     method: str
     clients: int
     prompt_tokens: float
@@ -72,9 +75,10 @@ class Row:
 
 
 @contextmanager
-def served(model: str, method: str, rows: int) -> Iterator[str]:
+def served(model: str, weights: str, method: str, rows: int) -> Iterator[str]:
     """The address of a server that holds nothing."""
-    options = ["--model", model, "--method", method, "--port", "0", "--rows", str(rows), "--conversations", "0"]
+    options = ["--model", model, "--weights", weights, "--method", method, "--rows", str(rows)]
+    options += ["--port", "0", "--conversations", "0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "winnow.cli", "serve", *options],
         stdout=subprocess.PIPE,
@@ -85,7 +89,7 @@ def served(model: str, method: str, rows: int) -> Iterator[str]:
         assert process.stdout is not None
         found = next(filter(None, (re.search(r"http://\S+/v1", line) for line in process.stdout)), None)
         if found is None:
-            sys.exit(f"winnow serve {' '.join(options)} ended with code {process.wait()}.")
+            sys.exit(f"winnow serve {' '.join(options)} ended with code {process.wait()}: run it to see why.")
         yield found[0]
     finally:
         process.terminate()
@@ -101,7 +105,7 @@ def answered(address: str, tokens: int, prompt: str) -> dict[str, int]:
     return usage
 
 
-def measured(address: str, method: str, load: Load) -> list[Row]:
+def measured(address: str, weights: str, method: str, load: Load) -> list[Row]:
     """All numbers of clients with one server."""
     prompts = [
         f"{generate_document(seed, tokens=load.words).text}\n\nWhat is this text about?"
@@ -118,6 +122,7 @@ def measured(address: str, method: str, load: Load) -> list[Row]:
     said = sum(usage["completion_tokens"] for usage in usages)
     return [
         Row(
+            weights,
             method,
             each,
             statistics.median(usage["prompt_tokens"] for usage in usages),
@@ -133,9 +138,10 @@ def measured(address: str, method: str, load: Load) -> list[Row]:
 
 def table(rows: Sequence[Row]) -> str:
     """A line for every method and number of clients."""
-    head = ["method", "clients", "requests/s", "answers' tokens/s", "as many times one client's"]
+    head = ["weights", "method", "clients", "requests/s", "answers' tokens/s", "as many times one client's"]
     body = [
         [
+            row.weights,
             f"`{row.method}`",
             str(row.clients),
             f"{row.requests_per_second:.2f}",
@@ -152,6 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", nargs="?", type=Path, help="a directory or a GGUF file")
     parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--weights", nargs="+", default=WEIGHTS, help="as `winnow serve` takes them")
     parser.add_argument("--rounds", type=int, default=USUAL.rounds)
     parser.add_argument("--tiny", action="store_true", help="the bundled model, in miniature")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
@@ -163,9 +170,9 @@ def main() -> None:
     load = TINY if options.tiny else Load(**{**vars(USUAL), "rounds": options.rounds})
     model = MODEL_PATH if options.model is None else options.model
     rows: list[Row] = []
-    for method in options.methods:
-        with served(str(model), method, max(load.clients)) as address:
-            rows += measured(address, method, load)
+    for weights, method in itertools.product(options.weights, options.methods):
+        with served(str(model), weights, method, max(load.clients)) as address:
+            rows += measured(address, weights, method, load)
         print(table(rows[-len(load.clients) :]), flush=True)
     text = page(model_name(open_model(model)), load, rows)
     print(f"\n{text}")

@@ -15,10 +15,12 @@ PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "serving.py"
 
 def test_the_benchmark_in_miniature(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(PROGRAM.parent))
-    monkeypatch.setattr(sys, "argv", [str(PROGRAM), "--tiny", "--methods", "full", "--out", str(tmp_path)])
+    options = ["--tiny", "--weights", "int4", "--methods", "full", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [str(PROGRAM), *options])
     runpy.run_path(str(PROGRAM), run_name="__main__")
     results = json.loads((tmp_path / "serving.json").read_text())["results"]
-    assert [(row["method"], row["clients"]) for row in results] == [("full", 1), ("full", 2)]
+    facts = [(row["weights"], row["method"], row["clients"]) for row in results]
+    assert facts == [("int4", "full", 1), ("int4", "full", 2)]
     assert all(row["answer_tokens"] == 16 and row["gain"] > 0 for row in results)
     text = (tmp_path / "serving.md").read_text()
     assert "4 prompts of" in text
