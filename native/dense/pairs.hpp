@@ -66,17 +66,14 @@ namespace {
 template <int kMost, class Body>
 inline void for_whole_blocks(int64_t n, const Body& body) {
   int64_t first = 0;
-  while (n - first > 8) {
-    if constexpr (kMost > 8) {
-      if (n - first >= kMost - 1) {
-        body(first, Count<kMost>{});
-        first += kMost;
-        continue;
-      }
-    }
-    body(first, Count<8>{});
-    first += 8;
+  const auto take = [&](auto size) {
+    body(first, size);
+    first += size;
+  };
+  if constexpr (kMost > 8) {
+    while (n - first >= kMost - 1) take(Count<kMost>{});
   }
+  while (n - first > 8) take(Count<8>{});
   switch (n - first) {
     case 5: return body(first, Count<5>{});
     case 6: return body(first, Count<6>{});
