@@ -30,7 +30,7 @@ template <class T>
 void dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                  const Partial& out) {
   clear(shape, out);
-  constexpr int kMost = kInPairs<T> || Vec::width < 16 ? 8 : 16;  // a sum of products of each, in registers
+  constexpr int kMost = kInPairs<T> || Vec::width < 16 ? 8 : 16;  // whose sums registers hold
   for_whole_blocks<kMost>(shape.queries, [&](int64_t first, auto size) {
     dense_block<decltype(size)::value, T>(shape, chunk, queries, scratch, first, out);
   });
