@@ -150,6 +150,40 @@ LATENT: dict[str, dict[str, Any]] = {
 }
 """The same for families whose heads share one latent per token (multi-head latent attention)."""
 
+LINEAR: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention"] * 2,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+}
+STATES: dict[str, dict[str, Any]] = {
+    "qwen3_5_text": LINEAR,
+    "qwen3_5_moe_text": {**MOE, **LINEAR},
+    "olmo_hybrid": {**LINEAR, "linear_num_key_heads": 4},
+    "granitemoehybrid": {
+        **MOE,
+        "num_hidden_layers": 4,
+        "layer_types": ["mamba", "attention"] * 2,
+        "mamba_d_state": 16,
+        "mamba_n_heads": 8,
+        "mamba_d_head": 16,
+        "mamba_chunk_size": 16,
+        "shared_intermediate_size": 32,
+    },
+    "nemotron_h": {
+        "num_hidden_layers": 4,
+        "hybrid_override_pattern": "M*M-",
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 16,
+        "n_groups": 1,
+        "chunk_size": 16,
+    },
+}
+"""Further families with linear states beside full attention."""
+
 STARTING_ANEW: dict[str, dict[str, Any]] = {
     "jamba": {
         "num_hidden_layers": 4,
@@ -186,7 +220,7 @@ LONGROPE: dict[str, Any] = {
 
 def build(family: str, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """A small random model of a family, in fp32, evaluating; weights large enough for attention to be uneven."""
-    options = {**COMMON, **(FAMILIES | LATENT).get(family, {}), **overrides}
+    options = {**COMMON, **(FAMILIES | LATENT | STATES).get(family, {}), **overrides}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = AutoConfig.for_model(family, **options)

@@ -11,15 +11,16 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin
+from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
 from winnow.cache.capture import Capture, Captured
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.guards import check_implementation, is_count
 from winnow.cache.host_graph import HostGraph
-from winnow.cache.hybrid import holds_state
+from winnow.cache.hybrid import CompressedHybridLayer, holds_state
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.linear_states import KeptState, LinearStates
 from winnow.cache.placed_step import Places
 from winnow.cache.prefix import Prefix
 from winnow.cache.sliding_layer import CompactSlidingLayer
@@ -33,6 +34,8 @@ from winnow.models.cache_argument import with_cache
 from winnow.models.replacing import is_watched_by_others
 
 INSTEAD = "call the model itself, with this cache"
+_HELD_HERE = (CompressedLayer, CompactSlidingLayer, LinearAttentionLayer, CompressedHybridLayer)
+"""Layers whose token a graph of a CPU can hold."""
 ordinary_forward: WeakKeyDictionary[PreTrainedModel, Callable[..., Any]] = WeakKeyDictionary()
 """The forward functions of models whose `forward` is another one for now, which may replay steps."""
 
@@ -129,12 +132,15 @@ class GraphedDecoder:
         self._layers = _layers_of(model, cache)
         self._sliding = cache.sliding_layers()
         self._windows = Windows(self._sliding)
+        self._states = LinearStates(cache.layers)
         self._check_ready()
         self._device = self._layers[0].device
         self._is_here = self._device.type == "cpu"
         self._capture = capture or (HostGraph if self._is_here else CudaGraph)
         self._graph: _Graph | None = None
         self._replays = 0
+        # A state is large, and a copy of it for every token would take longer than what an interrupt costs.
+        self._goes_back = self._is_here and not self._states
         self._rehearsed = self._is_here  # where a step that is recorded is done like any other
         for layer in self._layers:
             layer.make_room(self._room)
@@ -168,6 +174,7 @@ class GraphedDecoder:
         self._check_ready()
         self._follow()
         self._windows = Windows(self._sliding)
+        self._states.make_writable()
         self._take("tokens", tokens, self._tokens)
         if positions is not None:
             self._take("positions", positions, self._positions)
@@ -185,19 +192,35 @@ class GraphedDecoder:
         self._replays += 1
         return self._replayed(self._graph.captured)
 
-    def take_back(self) -> None:
-        """Takes back the token of the last step, once. Raises CacheError where there was none, or it is folded."""
-        if not self._sliding:
+    def states(self) -> list[KeptState]:
+        """A copy of the states of linear layers, with which `take_back` takes back the next step."""
+        return self._states.mark()
+
+    def take_back(self, states: list[KeptState] | None = None) -> None:
+        """Takes back the token of the last step, once.
+
+        Args:
+            states: those before that step. Models without linear layers have none.
+
+        Raises:
+            CacheError: there was no step, it is folded, or there are no states of a model that has some.
+        """
+        if self._states and not states:
+            raise CacheError(
+                "linear layers keep no tokens; take the decoder's states() before the step, and give them to take_back."
+            )
+        if not self._sliding and not self._states:
             self._cache.crop(-1)
             return
-        if self._windows.are_back():
+        if self._sliding and self._windows.are_back():
             raise CacheError("there is no step to take back; take steps first.")
         for layer in self._layers:
             layer.check_crop(1)
+        self._states.take_back(states or [])
         # A window has forgotten what the token pushed out of it; the marks have not.
         self._windows.take_back()
         for layer in self._layers:
-            layer.crop(-1)
+            CompressedLayer.crop(layer, -1)  # without a state beside its attention, which is back
 
     # --- ways of a step ------------------------------------------------------------------------------------------
 
@@ -214,7 +237,7 @@ class GraphedDecoder:
         return logits
 
     def _replayed(self, graph: Captured) -> Tensor:
-        with self._or_as_before() if self._is_here else self._cache.compression.progress.changing():
+        with self._or_as_before() if self._goes_back else self._cache.compression.progress.changing():
             graph.replay()
             for layer in self._layers:
                 layer.count_token()
@@ -250,7 +273,7 @@ class GraphedDecoder:
     def _recorded(self, memory: StepMemory, capture: Capture) -> _Graph:
         """The next step, captured; the cache is as before."""
         places = self._places(memory)
-        marks = []
+        marks, states = [], self._states.mark()
         try:
             for layer, each in zip(self._layers, memory.layers, strict=True):
                 marks.append(layer.begin_capture(each.plan, places))
@@ -258,7 +281,9 @@ class GraphedDecoder:
             for layer, mark in zip(self._layers, marks, strict=True):
                 layer.end_capture(mark)
             self._windows.check_grown()
+            self._states.check_in_place(states)
         except BaseException:
+            self._states.take_back(states)
             self._windows.take_back()
             for layer, mark in zip(self._layers, marks, strict=False):
                 layer.take_back(mark)
@@ -316,7 +341,7 @@ class GraphedDecoder:
         plan = self._layers[0].ready_plan()
         if plan is not None:
             _check_plan(plan)  # before windows are asked, which such kernels never make ready
-        return StepMemory.of(self._layers, self._sliding)
+        return StepMemory.of(self._layers, self._sliding, self._states)
 
     def _follow(self) -> None:
         """Takes note of tokens and rows that the cache got otherwise."""
@@ -388,7 +413,7 @@ def _is_held(layer: CacheLayerMixin, device: torch.device) -> bool:
     """True for a layer whose token a graph can hold; on a CPU also one that shares another's keys and holds nothing."""
     if device.type != "cpu":
         return type(layer) is CompressedLayer
-    return type(layer) in (CompressedLayer, CompactSlidingLayer) or not holds_state(layer)
+    return type(layer) in _HELD_HERE or not holds_state(layer)
 
 
 def _check_windows(cache: CompressedCache) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from torch import Tensor
 
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.linear_states import LinearStates
 from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.sliding_layer import CompactSlidingLayer
 from winnow.cache.tail import Tail
@@ -54,19 +55,24 @@ class StepMemory(NamedTuple):
 
     layers: list[LayerMemory]
     windows: list[WindowMemory]
+    states: tuple[Tensor, ...]
+    """Those of linear layers."""
 
     @classmethod
-    def of(cls, layers: Iterable[CompressedLayer], sliding: Iterable[CompactSlidingLayer]) -> StepMemory | None:
+    def of(
+        cls, layers: Iterable[CompressedLayer], sliding: Iterable[CompactSlidingLayer], linear: LinearStates
+    ) -> StepMemory | None:
         """The memory of the next token; None where an ordinary step is due."""
         found, windows = _all_of(map(LayerMemory.of, layers)), _all_of(map(WindowMemory.of, sliding))
-        return None if found is None or windows is None else cls(found, windows)
+        return None if found is None or windows is None else cls(found, windows, linear.tensors())
 
     def same_as(self, other: StepMemory | None) -> bool:
         """True if these are the very objects."""
         if other is None:
             return False
-        pairs = zip((*self.layers, *self.windows), (*other.layers, *other.windows), strict=True)
-        return all(mine is its for one, another in pairs for mine, its in zip(one, another, strict=True))
+        mine, others = (*self.layers, *self.windows, self.states), (*other.layers, *other.windows, other.states)
+        pairs = zip(mine, others, strict=True)
+        return all(a is b for one, another in pairs for a, b in zip(one, another, strict=True))
 
 
 def _all_of(found: Iterable[T | None]) -> list[T] | None:

@@ -150,6 +150,8 @@ class _Steps:
         try:
             if self._decoder is None:
                 self._decoder = GraphedDecoder(model, token.cache, self._room)
+            checks = self._decoder.replays == _SECOND - 1 and model not in _fit
+            states = self._decoder.states() if checks else []
             logits = self._decoder.step(token.tokens, token.positions)
         except (GraphError, torch.OutOfMemoryError):
             self._refused, self._decoder = ref(token.cache), None
@@ -158,7 +160,7 @@ class _Steps:
             return None
         if self._decoder.replays != _SECOND or model in _fit:
             return logits
-        self._decoder.take_back()
+        self._decoder.take_back(states)
         expected = self._forward(*args, **kwargs).logits[:, -1]
         self._note(model, logits, expected)
         return expected
