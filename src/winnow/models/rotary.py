@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from inspect import getclosurevars, signature
-from types import FunctionType
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from winnow.kernels import native, rotary
+from winnow.kernels import rotary
+from winnow.models.calls import Successors, replace_calls
 from winnow.models.recorded import is_followed
 
 _FUNCTION = "apply_rotary_pos_emb"
 """The name that transformers' models give to the function, in the module of each."""
 _ARGUMENTS = ("q", "k", "cos", "sin")
-_RENAMING = "transformers.utils.deprecation"
-"""The module of wrappers that take arguments by earlier names."""
 _SIZES = (2, 3, 5, 8)
 """Rows, heads, tokens and channels that a function is tried with."""
 
@@ -45,92 +42,15 @@ class RotaryByKernel:
 def embed_in_one_pass(model: nn.Module) -> None:
     """Has the attention layers of a model on the CPU embed positions by Winnow's kernel, in place.
 
-    torch takes sixteen operators for it, which cost more than they compute where a token is decoded. A layer becomes
-    one of a class that differs from its own in the function that its forward calls, and in nothing else; the classes
-    and functions of transformers stay as they are, for other models. Functions that compute anything else are left:
-    each is tried before. Forwards and functions that somebody puts into a class or a module later are called in place
-    of the kernel.
+    torch takes sixteen operators for it, which cost more than they compute where a token is decoded. Functions that
+    compute anything else are left: each is tried before. See `replace_calls`.
     """
-    for layer in model.modules():
-        made = _embedding(type(layer))
-        if made is not None and "forward" not in vars(layer):
-            layer.__class__ = made
+    replace_calls(model, successors)
 
 
-class _Embedding:
-    """The part of a class of attention layers that copies and pickles read, which find its base by name."""
-
-    _own_class: type[nn.Module]
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        reduced: Any = super().__reduce_ex__(max(2, protocol))
-        return _empty_layer, (self._own_class,), *reduced[2:]
-
-
-def _empty_layer(own_class: type[nn.Module]) -> nn.Module:
-    return nn.Module.__new__(_embedding(own_class) or own_class)
-
-
-def _embedding(kind: type[nn.Module]) -> type[nn.Module] | None:
-    """A class of layers whose forward calls the kernel; None where it has no such call, or there is no library."""
-    forward = kind.forward
-    if native.library() is None or not isinstance(forward, FunctionType):
-        return None
-    inner, _ = _without_renaming(forward)
-    own = inner.__globals__.get(_FUNCTION) if _FUNCTION in inner.__code__.co_names else None
-    if own is None:
-        return None
-    if (kind, forward, own) not in _MADE:
-        _MADE[kind, forward, own] = _make(kind, forward, own)
-    return _MADE[kind, forward, own]
-
-
-_MADE: dict[tuple[type[nn.Module], FunctionType, Embed], type[nn.Module] | None] = {}
-"""Classes that `_embedding` made, by a class, its forward and the function that is called there."""
-
-
-def _make(kind: type[nn.Module], forward: FunctionType, own: Embed) -> type[nn.Module] | None:
-    kernel = by_kernel(own)
-    if kernel is None:
-        return None
-    parts = {
-        "forward": _calling(kind, forward, own, kernel),
-        "_own_class": kind,
-        "__module__": kind.__module__,
-        "__doc__": kind.__doc__,
-    }
-    return type(kind.__name__, (_Embedding, kind), parts)
-
-
-def _calling(kind: type[nn.Module], forward: FunctionType, own: Embed, kernel: RotaryByKernel) -> Callable[..., Any]:
-    """The forward of a class of layers, which calls the kernel by the name of the model's own function."""
-    inner, earlier = _without_renaming(forward)
-    names = {**inner.__globals__, _FUNCTION: kernel}
-    made = FunctionType(inner.__code__, names, inner.__name__, inner.__defaults__, inner.__closure__)
-    made.__kwdefaults__ = inner.__kwdefaults__
-    current, others = inner.__globals__.get, [each for each in inner.__code__.co_names if each in names]
-    others.remove(_FUNCTION)
-
-    @wraps(forward)
-    def embedding(*given: Any, **named: Any) -> Any:
-        # A compiler looks names up in the module of the code, where it finds the model's own function.
-        if torch.compiler.is_compiling() or kind.forward is not forward or current(_FUNCTION) is not own:
-            return kind.forward(*given, **named)
-        if not earlier.isdisjoint(named):
-            return kind.forward(*given, **named)  # which warns about the name
-        names.update(zip(others, map(current, others), strict=True))  # somebody may have put others there
-        return made(*given, **named)
-
-    return embedding
-
-
-def _without_renaming(forward: FunctionType) -> tuple[FunctionType, frozenset[str]]:
-    """A forward without those wrappers of transformers that take arguments by earlier names, and these names."""
-    earlier: set[str] = set()
-    while forward.__globals__.get("__name__") == _RENAMING:
-        earlier.add(getclosurevars(forward).nonlocals["old_name"])
-        forward = forward.__wrapped__  # type: ignore[attr-defined]
-    return forward, frozenset(earlier)
+def successors() -> Successors:
+    """The kernel for a model's own function."""
+    return Successors((_FUNCTION,), lambda _, own: by_kernel(own))
 
 
 def by_kernel(own: Embed) -> RotaryByKernel | None:
