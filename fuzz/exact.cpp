@@ -10,7 +10,9 @@
 #include "instruction_sets.hpp"
 #include "known/append.hpp"
 #include "known/compare.hpp"
+#include "known/convolution.hpp"
 #include "known/decode.hpp"
+#include "known/delta.hpp"
 #include "known/linear.hpp"
 #include "known/mix.hpp"
 #include "known/norm.hpp"
@@ -32,7 +34,8 @@ struct Kernel {
 constexpr Kernel kernels[] = {{"decode", check_decode}, {"shared", check_shared}, {"append", check_append},
                               {"prefill", check_prefill}, {"prune", check_prune}, {"rotate", check_rotate},
                               {"linear", check_linear}, {"stack", check_stack}, {"mix", check_mix}, {"norm", check_norm},
-                              {"rotary", check_rotary}, {"gated", check_gated}};
+                              {"rotary", check_rotary}, {"gated", check_gated}, {"delta", check_delta},
+                              {"convolve", check_convolution}};
 
 // True if a case passes; its number says all about it.
 bool passes(const Kernel& kernel, uint64_t number) {

@@ -4,6 +4,8 @@
 #include "append/append.hpp"
 #include "attend/arguments.hpp"
 #include "attend/attend.hpp"
+#include "convolution/contract.hpp"
+#include "delta/contract.hpp"
 #include "linear/active.hpp"
 #include "linear/contract.hpp"
 #include "linear/many_rows.hpp"
@@ -60,6 +62,8 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_BLOCK_BYTES),
     WINNOW_NAMED(WINNOW_LINEAR_OUTPUTS),
     WINNOW_NAMED(WINNOW_DRAWS),
+    WINNOW_NAMED(WINNOW_DELTA_KEYS),
+    WINNOW_NAMED(WINNOW_TAPS),
     WINNOW_NAMED(WINNOW_F32),
     WINNOW_NAMED(WINNOW_BF16),
     WINNOW_NAMED(WINNOW_F16),
@@ -75,6 +79,9 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_CALL_NORMALIZE),
     WINNOW_NAMED(WINNOW_CALL_NORMALIZE_SUMS),
     WINNOW_NAMED(WINNOW_CALL_ROTARY),
+    WINNOW_NAMED(WINNOW_CALL_DELTA),
+    WINNOW_NAMED(WINNOW_CALL_CONVOLVE),
+    WINNOW_NAMED(WINNOW_CALL_NORMALIZE_GATED),
     WINNOW_NAMED(WINNOW_SWISH),
     WINNOW_NAMED(WINNOW_GELU_TANH),
     WINNOW_NAMED(WINNOW_GELU),
@@ -110,6 +117,8 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_norm)),
     WINNOW_NAMED(sizeof(winnow_rotary_rows)),
     WINNOW_NAMED(sizeof(winnow_rotary_args)),
+    WINNOW_NAMED(sizeof(winnow_delta_args)),
+    WINNOW_NAMED(sizeof(winnow_convolution_args)),
     WINNOW_NAMED(sizeof(winnow_call)),
     {nullptr, 0},
 };
@@ -260,13 +269,19 @@ int32_t winnow_write_out(const winnow_linear_layer* layer, int64_t first, int64_
 }
 
 int32_t winnow_normalize(const winnow_norm* norm, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
-  normalize(*norm, rows, {inputs, nullptr, nullptr, outputs}, threads);
+  normalize(*norm, rows, {inputs, nullptr, nullptr, nullptr, outputs}, threads);
   return WINNOW_OK;
 }
 
 int32_t winnow_normalize_sums(const winnow_norm* norm, int64_t rows, const void* inputs, const void* others, void* sums,
                               void* outputs, int32_t threads) {
-  normalize(*norm, rows, {inputs, others, sums, outputs}, threads);
+  normalize(*norm, rows, {inputs, others, sums, nullptr, outputs}, threads);
+  return WINNOW_OK;
+}
+
+int32_t winnow_normalize_gated(const winnow_norm* norm, int64_t rows, const void* inputs, const void* gates, void* outputs,
+                               int32_t threads) {
+  normalize(*norm, rows, {inputs, nullptr, nullptr, gates, outputs}, threads);
   return WINNOW_OK;
 }
 
@@ -275,6 +290,30 @@ int32_t winnow_rotary(const winnow_rotary_args* args) {
   const int64_t heads = args->queries.heads + args->keys.heads, tokens = args->rows * args->tokens;
   const int64_t block = winnow::divide_up(kRowBytes, heads * args->dim * winnow::kElementBytes[args->dtype]);
   winnow::run_blocks(args->threads, tokens, block, [&](int, int64_t first, int64_t last) { rotary(*args, first, last); });
+  return WINNOW_OK;
+}
+
+int32_t winnow_delta(const winnow_delta_args* args) {
+  if (args->key_dim > WINNOW_DELTA_KEYS) return WINNOW_BAD_SIZE;
+  const winnow::DeltaKernel& kernel = winnow::active_kernels().delta[args->dtype];
+  const int64_t blocks = args->tokens ? winnow::delta_blocks(kernel, *args) : 0;
+  winnow::run_blocks(args->threads, blocks, 1, [&](int, int64_t first, int64_t last) { kernel.run(*args, first, last); });
+  return WINNOW_OK;
+}
+
+int32_t winnow_convolve(const winnow_convolution_args* args) {
+  if (args->taps < 2 || args->taps > WINNOW_TAPS) return WINNOW_BAD_SIZE;
+  if (args->states && args->state_length < args->taps - 1) return WINNOW_BAD_SIZE;
+  const winnow::ConvolutionKernel& kernel = winnow::active_kernels().convolution[args->dtype];
+  const auto run = [&](winnow::ConvolutionFunction function, int64_t tiles, int64_t block) {
+    winnow::run_blocks(args->threads, tiles, block, [&](int, int64_t first, int64_t last) { function(*args, first, last); });
+  };
+  // A tile of one token reads few bytes, and most of them are taps and states.
+  const int64_t numbers = winnow::least(args->tokens, winnow::kConvolvedTokens) + args->taps + args->state_length;
+  const int64_t bytes = winnow::kConvolvedChannels * numbers * winnow::kElementBytes[args->dtype];
+  const int64_t block = winnow::divide_up(kRowBytes, bytes);
+  run(kernel.convolve, winnow::convolved_tiles(*args), block);
+  if (args->states && !winnow::moves_at_once(*args)) run(kernel.move_on, winnow::channel_tiles(*args), block);
   return WINNOW_OK;
 }
 

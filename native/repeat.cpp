@@ -23,6 +23,8 @@ int32_t make(const winnow_call& call, int32_t threads) {
     case WINNOW_CALL_DECODE: return winnow_decode(with_threads<winnow_decode_args>(arguments, threads));
     case WINNOW_CALL_STEP: return winnow_step(with_threads<winnow_step_args>(arguments, threads));
     case WINNOW_CALL_ROTARY: return winnow_rotary(with_threads<winnow_rotary_args>(arguments, threads));
+    case WINNOW_CALL_DELTA: return winnow_delta(with_threads<winnow_delta_args>(arguments, threads));
+    case WINNOW_CALL_CONVOLVE: return winnow_convolve(with_threads<winnow_convolution_args>(arguments, threads));
     case WINNOW_CALL_LINEAR: return winnow_linear(as<winnow_linear_layer>(arguments), call.rows, at[0], at[1], threads);
     case WINNOW_CALL_LINEAR_OF_STACK:
       return winnow_linear_of_stack(as<winnow_linear_stack>(arguments), call.rows, as<int64_t>(at[0]), at[1], at[2], threads);
@@ -32,6 +34,8 @@ int32_t make(const winnow_call& call, int32_t threads) {
     case WINNOW_CALL_NORMALIZE: return winnow_normalize(as<winnow_norm>(arguments), call.rows, at[0], at[1], threads);
     case WINNOW_CALL_NORMALIZE_SUMS:
       return winnow_normalize_sums(as<winnow_norm>(arguments), call.rows, at[0], at[1], at[2], at[3], threads);
+    case WINNOW_CALL_NORMALIZE_GATED:
+      return winnow_normalize_gated(as<winnow_norm>(arguments), call.rows, at[0], at[1], at[2], threads);
     default: return WINNOW_BAD_CALL;
   }
 }

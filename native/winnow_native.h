@@ -8,12 +8,14 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 21
+#define WINNOW_ABI 22
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
 #define WINNOW_LINEAR_OUTPUTS 64 /* that lie beside each other in a weight of 4 bits */
 #define WINNOW_DRAWS 256      /* numbers that a random recovery draws from, a power of two */
+#define WINNOW_DELTA_KEYS 256 /* channels of a key that the delta rule knows, at most */
+#define WINNOW_TAPS 8         /* of a convolution, at most */
 #define WINNOW_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -30,7 +32,8 @@ enum winnow_status {
   WINNOW_BAD_PART = 4,    /* sizes of a part contradict each other, or its channels the head's */
   WINNOW_BAD_LAYER = 5,   /* a row is for a layer that there is not */
   WINNOW_BAD_GATE = 6,    /* an activation that there is not, or numbers that it is not defined for */
-  WINNOW_BAD_CALL = 7     /* a function that is not called again */
+  WINNOW_BAD_CALL = 7,    /* a function that is not called again */
+  WINNOW_BAD_SIZE = 8     /* more channels or taps than kernels know, or a state of too few inputs */
 };
 
 /* Functions of which winnow_repeat makes calls. */
@@ -43,7 +46,10 @@ enum winnow_function {
   WINNOW_CALL_GATED = 5,
   WINNOW_CALL_NORMALIZE = 6,
   WINNOW_CALL_NORMALIZE_SUMS = 7,
-  WINNOW_CALL_ROTARY = 8
+  WINNOW_CALL_ROTARY = 8,
+  WINNOW_CALL_DELTA = 9,
+  WINNOW_CALL_CONVOLVE = 10,
+  WINNOW_CALL_NORMALIZE_GATED = 11
 };
 
 enum winnow_activation {
@@ -297,6 +303,41 @@ struct winnow_rotary_args {
   int32_t threads;
 };
 
+/* Gated delta rule: states of linear attention, which tokens change one after another, and what they read. Strides are in
+ * elements; channels are beside each other, and heads behind each other. */
+struct winnow_delta_args {
+  int64_t rows, tokens;
+  int64_t key_heads, value_heads;      /* the second a multiple of the first */
+  int64_t key_dim, value_dim;          /* 1 <= key_dim <= WINNOW_DELTA_KEYS */
+  const void *queries, *keys;          /* [rows, tokens, key_heads, key_dim] */
+  const void *values;                  /* [rows, tokens, value_heads, value_dim] */
+  int64_t query_row, query_token, key_row, key_token, value_row, value_token;
+  const float *decays;                 /* [rows, tokens, value_heads] contiguous: logarithms, at most 0 */
+  const void *rates;                   /* the same, of dtype */
+  float *states;                       /* [rows, value_heads, key_dim, value_dim] contiguous, changed */
+  void *outputs;                       /* [rows, tokens, value_heads, value_dim] contiguous */
+  int32_t normalized;                  /* 1: queries and keys are divided by their length first */
+  int32_t dtype;
+  int32_t threads;
+};
+
+/* Causal convolution of every channel by itself, with few taps. */
+struct winnow_convolution_args {
+  int64_t rows, tokens, channels;
+  int64_t taps;                /* 2 <= taps <= WINNOW_TAPS */
+  const void *inputs;          /* [rows, tokens, channels], channels beside each other */
+  int64_t input_row, input_token;
+  void *states;                /* [rows, channels, state_length] contiguous: inputs before the first, the latest last, which the
+                                * tokens move on; or null: those are zeros, and nothing is kept */
+  int64_t state_length;        /* at least taps - 1 */
+  const void *weight;          /* [channels, taps] contiguous, the latest input's last */
+  const void *bias;            /* [channels] or null */
+  void *outputs;               /* [rows, tokens, channels] contiguous, without an overlap */
+  int32_t silu;                /* 1: x / (1 + exp(-x)) of sums that were rounded to the dtype */
+  int32_t dtype;
+  int32_t threads;
+};
+
 struct winnow_constant {
   const char *name;
   int64_t value;
@@ -384,9 +425,23 @@ WINNOW_EXPORT int32_t winnow_normalize(const struct winnow_norm *norm, int64_t r
 WINNOW_EXPORT int32_t winnow_normalize_sums(const struct winnow_norm *norm, int64_t rows, const void *inputs,
                                             const void *others, void *sums, void *outputs, int32_t threads);
 
+/* The same of inputs; a number that was rounded is multiplied by silu of its gate in fp32, and rounded again. Gates lie as rows
+ * do, without an overlap either. */
+WINNOW_EXPORT int32_t winnow_normalize_gated(const struct winnow_norm *norm, int64_t rows, const void *inputs,
+                                             const void *gates, void *outputs, int32_t threads);
+
 /* Queries and keys -> turned: x cos - y sin, y cos + x sin for channels x and y, each product rounded to the dtype. Returns a
  * winnow_status. */
 WINNOW_EXPORT int32_t winnow_rotary(const struct winnow_rotary_args *args);
+
+/* Token by token, and value head by value head: its state times exp(decay); then, to each channel of the key, that channel
+ * times what the value differs from what the state has for the key, times the rate; the output is what the state then has for
+ * the query over the root of key_dim. Returns a winnow_status: WINNOW_BAD_SIZE for larger keys. */
+WINNOW_EXPORT int32_t winnow_delta(const struct winnow_delta_args *args);
+
+/* Sums of the last inputs of every channel, each times its tap, in fp32. Returns a winnow_status: WINNOW_BAD_SIZE for
+ * another number of taps, and for states that hold too few inputs. */
+WINNOW_EXPORT int32_t winnow_convolve(const struct winnow_convolution_args *args);
 
 /* A call of a function, with what it takes: arguments, and, of rows, how many and where they are, in the order in which they
  * are declared. */

@@ -7,10 +7,13 @@
 
 namespace winnow {
 
-// Rows that are normalized: inputs, or where there are others, the sums of both, which are written, too.
+// Rows that are normalized: inputs, or where there are others, the sums of both, which are written, too. Where there are
+// gates, outputs are gated by them.
 struct NormRows {
   const void *inputs, *others;
-  void *sums, *outputs;
+  void* sums;
+  const void* gates;
+  void* outputs;
 };
 
 // Does the rows first to last - 1.

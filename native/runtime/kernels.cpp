@@ -2,6 +2,8 @@
 #include "runtime/kernels.hpp"
 
 #include "attend/partials.hpp"
+#include "convolution/convolution.hpp"
+#include "delta/delta.hpp"
 #include "dense/chunk.hpp"
 #include "linear/gate.hpp"
 #include "linear/linear.hpp"
@@ -34,6 +36,8 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {gate<float>, gate<Bf16>, gate<Fp16>},
                                      {weigh<float>, weigh<Bf16>, weigh<Fp16>},
                                      {normalize<float>, normalize<Bf16>, normalize<Fp16>},
-                                     {rotary<float>, rotary<Bf16>, rotary<Fp16>}};
+                                     {rotary<float>, rotary<Bf16>, rotary<Fp16>},
+                                     {kDelta<float>, kDelta<Bf16>, kDelta<Fp16>},
+                                     {kConvolution<float>, kConvolution<Bf16>, kConvolution<Fp16>}};
 
 }  // namespace winnow

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "attend/contract.hpp"
+#include "convolution/contract.hpp"
+#include "delta/contract.hpp"
 #include "linear/contract.hpp"
 #include "norm/contract.hpp"
 #include "prefill/contract.hpp"
@@ -34,6 +36,8 @@ struct Kernels {
   WeighFunction weigh[kDtypes];
   NormFunction normalize[kDtypes];
   RotaryFunction rotary[kDtypes];
+  DeltaKernel delta[kDtypes];
+  ConvolutionKernel convolution[kDtypes];
 };
 
 // Apart from the others, as compilers take the longest for them. All dtypes together, as they share most functions.

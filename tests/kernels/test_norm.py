@@ -11,7 +11,7 @@ from torch import Tensor
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
 from winnow.kernels import native
-from winnow.kernels.norm import NormForm, NormPlan, NormWeight
+from winnow.kernels.norm import GatedNormPlan, NormForm, NormPlan, NormWeight
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
@@ -95,6 +95,31 @@ def test_sums_are_those_of_torch_and_normalized_as_others(
         assert native.loaded_library().winnow_normalize_sums(plan._reference, rows, *places, 2) == 0
         assert torch.equal(sums, expected)
         assert torch.equal(found, plan.run(expected))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(
+    SHAPES,
+    st.integers(1, 200) | st.sampled_from([896, 4096]),
+    st.sampled_from(DTYPES),
+    st.sampled_from([1e-4, 1.0, 100.0]),
+    st.sampled_from(FORMS),
+    st.integers(0, 99),
+)
+def test_gated_rows_are_normalized_and_gated(
+    isas: list[str], shape: tuple[int, ...], width: int, dtype: torch.dtype, size: float, form: NormForm, seed: int
+) -> None:
+    """The norm's numbers are those of rows without gates, to the bit, before they meet these and are rounded again."""
+    torch.manual_seed(seed)
+    weight = NormWeight(torch.randn(width).to(dtype), 1e-6, form)
+    inputs, gates = ((each * torch.randn(*shape, width)).to(dtype) for each in (size, 4.0))
+    for isa in isas:
+        native.select_isa(isa)
+        normal, found = NormPlan(weight).run(inputs).double(), GatedNormPlan(weight).run(inputs, gates)
+        expected = normal * torch.nn.functional.silu(gates.double())
+        allowed = (2**-20 if dtype == torch.float32 else torch.finfo(dtype).eps) * expected.abs()
+        allowed += torch.finfo(dtype).smallest_normal
+        assert bool(((found.double() - expected).abs() <= allowed).all()), isa
 
 
 def test_inputs_of_any_order() -> None:

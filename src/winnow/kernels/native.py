@@ -29,7 +29,9 @@ from winnow.kernels.native_args import (
     AppendArgs,
     CallArgs,
     Constant,
+    ConvolutionArgs,
     DecodeArgs,
+    DeltaArgs,
     GatedLayers,
     LinearLayer,
     LinearStack,
@@ -48,7 +50,7 @@ from winnow.kernels.recording import LibraryCall, this_thread
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 21
+ABI = 22
 ISAS = ("amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable")
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
@@ -78,7 +80,10 @@ _FUNCTIONS: dict[str, tuple[Sequence[Any], Any]] = {
     "winnow_write_out": ([ctypes.POINTER(LinearLayer), _COUNT, _COUNT, _ADDRESS, _INT], _INT),
     "winnow_normalize": ([ctypes.POINTER(NormArgs), _COUNT, _ADDRESS, _ADDRESS, _INT], _INT),
     "winnow_normalize_sums": ([ctypes.POINTER(NormArgs), _COUNT, *[_ADDRESS] * 4, _INT], _INT),
+    "winnow_normalize_gated": ([ctypes.POINTER(NormArgs), _COUNT, *[_ADDRESS] * 3, _INT], _INT),
     "winnow_rotary": ([ctypes.POINTER(RotaryArgs)], _INT),
+    "winnow_delta": ([ctypes.POINTER(DeltaArgs)], _INT),
+    "winnow_convolve": ([ctypes.POINTER(ConvolutionArgs)], _INT),
     "winnow_repeat": ([ctypes.POINTER(CallArgs), _COUNT, _INT, ctypes.POINTER(_COUNT)], _INT),
     "winnow_isa": ([], _TEXT),
     "winnow_select_isa": ([_TEXT], _INT),

@@ -32,6 +32,9 @@ REPEATED = {
     "winnow_normalize": 6,
     "winnow_normalize_sums": 7,
     "winnow_rotary": 8,
+    "winnow_delta": 9,
+    "winnow_convolve": 10,
+    "winnow_normalize_gated": 11,
 }
 """Functions of which `winnow_repeat` makes calls."""
 RECOVERIES: dict[Recovery, int] = {
@@ -54,6 +57,10 @@ Activation = Literal["swish", "gelu tanh", "gelu"]
 ACTIVATIONS: dict[Activation, int] = {"swish": 0, "gelu tanh": 1, "gelu": 2}
 LINEAR_OUTPUTS = 64
 """Outputs that lie beside each other in a linear layer's weight of 4 bits."""
+DELTA_KEYS = 256
+"""Channels of a key that the delta rule knows, at most."""
+TAPS = 8
+"""Taps of a convolution, at most."""
 UNSCALED, PER_SLOT, GROUPED, CHANNEL_GROUPS = range(4)
 
 
@@ -262,6 +269,32 @@ class RotaryArgs(ctypes.Structure):
     )
 
 
+class DeltaArgs(ctypes.Structure):
+    """Mirror of winnow_delta_args."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "tokens", "key_heads", "value_heads", "key_dim", "value_dim")),
+        *((name, ctypes.c_void_p) for name in ("queries", "keys", "values")),
+        *((f"{name}_{of}", ctypes.c_int64) for name in ("query", "key", "value") for of in ("row", "token")),
+        *((name, ctypes.c_void_p) for name in ("decays", "rates", "states", "outputs")),
+        *((name, ctypes.c_int32) for name in ("normalized", "dtype", "threads")),
+    )
+
+
+class ConvolutionArgs(ctypes.Structure):
+    """Mirror of winnow_convolution_args."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "tokens", "channels", "taps")),
+        ("inputs", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("input_row", "input_token")),
+        ("states", ctypes.c_void_p),
+        ("state_length", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("weight", "bias", "outputs")),
+        *((name, ctypes.c_int32) for name in ("silu", "dtype", "threads")),
+    )
+
+
 class CallArgs(ctypes.Structure):
     """Mirror of winnow_call."""
 
@@ -298,6 +331,8 @@ def shared_constants() -> dict[str, int]:
         "norm": NormArgs,
         "rotary_rows": RotaryRows,
         "rotary_args": RotaryArgs,
+        "delta_args": DeltaArgs,
+        "convolution_args": ConvolutionArgs,
         "call": CallArgs,
     }
     named = {
@@ -306,6 +341,8 @@ def shared_constants() -> dict[str, int]:
         "BLOCK_BYTES": BLOCK_BYTES,
         "LINEAR_OUTPUTS": LINEAR_OUTPUTS,
         "DRAWS": DRAWS,
+        "DELTA_KEYS": DELTA_KEYS,
+        "TAPS": TAPS,
         "F32": DTYPES[torch.float32],
         "BF16": DTYPES[torch.bfloat16],
         "F16": DTYPES[torch.float16],

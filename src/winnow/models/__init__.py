@@ -5,6 +5,8 @@ from winnow.models.dtypes import DTYPES
 from winnow.models.experts import read_experts_directly
 from winnow.models.few_rows import read_weights_directly
 from winnow.models.gated import gate_in_one_pass
+from winnow.models.gated_norms import gate_norms_in_one_pass
+from winnow.models.linear_attention import recur_in_one_pass
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
 from winnow.models.mlps import feed_in_pieces
 from winnow.models.norms import normalize_in_one_pass
@@ -26,6 +28,7 @@ __all__ = [
     "feed_in_pieces",
     "first_line",
     "gate_in_one_pass",
+    "gate_norms_in_one_pass",
     "load_model",
     "normalize_in_one_pass",
     "open_model",
@@ -34,6 +37,7 @@ __all__ = [
     "quantize_weights",
     "read_experts_directly",
     "read_weights_directly",
+    "recur_in_one_pass",
     "skeleton_in",
     "weights_of",
 ]

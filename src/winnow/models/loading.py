@@ -20,10 +20,12 @@ from winnow.models.dtypes import pick_dtype
 from winnow.models.experts import read_experts_directly
 from winnow.models.few_rows import read_weights_directly
 from winnow.models.gated import gate_in_one_pass
+from winnow.models.gated_norms import gate_norms_in_one_pass
 from winnow.models.gguf import end_tokens, follow_settings, read_gguf
 from winnow.models.gguf_loading import read_row_by_row
 from winnow.models.gguf_rounding import LevelsKept
 from winnow.models.kinds import loader_of
+from winnow.models.linear_attention import recur_in_one_pass
 from winnow.models.mlps import feed_in_pieces
 from winnow.models.multiplied import multiplies_by_kernels
 from winnow.models.norms import normalize_in_one_pass
@@ -109,9 +111,11 @@ def use_own_layers(model: PreTrainedModel) -> None:
     read_weights_directly(model)
     read_experts_directly(model)
     normalize_in_one_pass(model)
+    gate_norms_in_one_pass(model)
     feed_in_pieces(model)
     gate_in_one_pass(model)
     embed_in_one_pass(model)
+    recur_in_one_pass(model)
 
 
 def open_skeleton(

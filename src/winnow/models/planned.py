@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels.linear import LinearPlan
-from winnow.kernels.norm import NormPlan
+from winnow.kernels.norm import GatedNormPlan, NormPlan
 from winnow.models.recorded import is_recorded
 
-Plan = TypeVar("Plan", LinearPlan, NormPlan)
+Plan = TypeVar("Plan", LinearPlan, NormPlan, GatedNormPlan)
 AnyPlan = TypeVar("AnyPlan", covariant=True)
 
 

@@ -1,0 +1,276 @@
+"""Linear attention of a token and of prompts: transformers' functions of torch's operators against Winnow's kernels.
+
+    python benchmarks/linear_attention.py        # writes docs/results/linear_attention-VENDOR.*
+
+The gated delta rule, short convolutions and gated norms of Qwen3.5, layer by layer, and whole models with random
+weights in the shapes of Qwen3.5-0.8B and LFM2-350M: a prompt, and a token after it by a graph of its step. Two threads.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
+
+import winnow
+from random_models import DTYPE, random_model
+from reporting import machine, markdown_table, of_this_processor, rounds_and_folder, write_results
+from winnow.models.gated_norms import CompiledGatedNorm
+from winnow.models.linear_attention import ConvolutionByKernel, DeltaByKernel, StepByKernel
+from within_steps import OWN, WINNOWS, Timed, in_turns
+
+THREADS = 2
+DIM, TAPS = 128, 4
+HEADS = ((16, 16), (16, 32))
+"""Key and value heads of Qwen3.5's models of 0.8B and 2B, and of 4B and 9B."""
+TOKENS = (1, 512, 2048)
+LAYERS = {1: 18, 512: 3, 2048: 1}
+"""Layers that take turns, by tokens: as many as a model has, or as a prompt leaves time for."""
+PROMPT, STEPS, METHOD = 512, 24, "snapkv @ 128"
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Seconds of a prompt and of a token, by whose layers, and how far logits differ."""
+
+    model: str
+    weights: str
+    prompt: dict[str, float]
+    token: dict[str, float]
+    difference: float
+    """Of the logits after the prompt, at most, as a share of the largest."""
+
+    def row(self) -> list[str]:
+        """A line of the table."""
+        cells = [self.model, self.weights]
+        for seconds in (self.prompt, self.token):
+            own, ours = seconds[OWN], seconds[WINNOWS]
+            cells += [f"{1e3 * own:,.1f} ms", f"{1e3 * ours:,.1f} ms, {own / ours:.2f}x"]
+        return [*cells, f"{self.difference:.1%}"]
+
+
+def parts(rounds: int) -> list[Timed]:
+    """Every function with every number of tokens."""
+    found = []
+    for heads in HEADS:
+        for tokens in TOKENS:
+            case = {"heads": f"{heads[0]}/{heads[1]}, D {DIM}", "tokens": f"{tokens:,}"}
+            for name, (own, ours) in contenders(heads, tokens).items():
+                found.append(in_turns({"function": name, **case}, own, ours, rounds))
+                print(found[-1].row(), flush=True)
+    return found
+
+
+def contenders(heads: tuple[int, int], tokens: int) -> dict[str, tuple[list[Call], list[Call]]]:
+    """Calls of as many layers as take turns, by function."""
+    layers = [inputs(heads, tokens) for _ in range(LAYERS[tokens])]
+    return {
+        "gated delta rule": (
+            [partial(own_delta(tokens), *each.delta, **each.state()) for each in layers],
+            [partial(DeltaByKernel(own_delta(tokens)), *each.delta, **each.state()) for each in layers],
+        ),
+        "convolution": (
+            [partial(own_convolution(tokens), *each.convolution(tokens)) for each in layers],
+            [partial(kernel_of_convolution(tokens), *each.convolution(tokens)) for each in layers],
+        ),
+        "gated norm": (
+            [partial(each.norm, *each.gated) for each in layers],
+            [partial(CompiledGatedNorm(each.norm), *each.gated) for each in layers],
+        ),
+    }
+
+
+def own_delta(tokens: int) -> Callable[..., object]:
+    """The model's own function for so many tokens."""
+    return qwen.torch_recurrent_gated_delta_rule if tokens == 1 else qwen.torch_chunk_gated_delta_rule
+
+
+def own_convolution(tokens: int) -> Callable[..., object]:
+    """The same for convolutions."""
+    return qwen.causal_conv1d_update if tokens == 1 else qwen.causal_conv1d_fn
+
+
+def kernel_of_convolution(tokens: int) -> Callable[..., object]:
+    """Winnow's in its place."""
+    return (StepByKernel if tokens == 1 else ConvolutionByKernel)(own_convolution(tokens))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Those of a layer in bf16."""
+
+    delta: tuple[Tensor, ...]
+    mixed: Tensor
+    weight: Tensor
+    norm: nn.Module
+    gated: tuple[Tensor, Tensor]
+
+    def state(self) -> dict[str, Any]:
+        """The arguments beside inputs; a layer goes on from a state of its own."""
+        value, key = self.delta[2], self.delta[1]
+        state = 0.01 * torch.randn(1, value.shape[2], key.shape[-1], value.shape[-1])
+        return {"initial_state": state, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
+
+    def convolution(self, tokens: int) -> tuple[object, ...]:
+        """The arguments of either function."""
+        past = [torch.randn(1, self.mixed.shape[1], TAPS).bfloat16()] if tokens == 1 else []
+        return self.mixed, *past, self.weight, None, "silu"
+
+
+def inputs(heads: tuple[int, int], tokens: int) -> Inputs:
+    """Random ones, which lie as a layer's projections leave them."""
+    keys, values = heads
+    mixed = torch.randn(1, tokens, (2 * keys + values) * DIM).bfloat16()
+    query, key, value = (
+        each.reshape(1, tokens, -1, DIM) for each in mixed.split([keys * DIM, keys * DIM, values * DIM], -1)
+    )
+    decays, rates = -torch.rand(1, tokens, values), torch.rand(1, tokens, values).bfloat16()
+    norm = qwen.Qwen3_5RMSNormGated(DIM).bfloat16()
+    rows = tokens * values
+    gated = torch.randn(rows, DIM).bfloat16(), torch.randn(rows, DIM).bfloat16()
+    weight = torch.randn(mixed.shape[-1], TAPS).bfloat16()
+    return Inputs((query, key, value, decays, rates), mixed.mT, weight, norm, gated)
+
+
+def configurations() -> dict[str, PreTrainedConfig]:
+    """Shapes of models; of the vocabulary a quarter, whose layer is not what is compared."""
+    return {
+        "Qwen3.5-0.8B": AutoConfig.for_model(
+            "qwen3_5_text",
+            vocab_size=62080,
+            hidden_size=1024,
+            intermediate_size=3584,
+            num_hidden_layers=24,
+            num_attention_heads=8,
+            num_key_value_heads=2,
+            head_dim=256,
+            linear_num_key_heads=16,
+            linear_num_value_heads=16,
+            tie_word_embeddings=True,
+        ),
+        "LFM2-350M": AutoConfig.for_model(
+            "lfm2",
+            vocab_size=65536,
+            hidden_size=1024,
+            intermediate_size=6656,
+            num_hidden_layers=16,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+            full_attn_idxs=[2, 5, 8, 10, 12, 14],
+            tie_word_embeddings=True,
+        ),
+    }
+
+
+def models(rounds: int) -> list[Model]:
+    """Whole models with Winnow's layers but for those of states, and with these."""
+    found = []
+    for name, config in configurations().items():
+        for weights in (DTYPE, "int4"):
+            found.append(measure(name, config, weights, rounds))
+            print(found[-1].row(), flush=True)
+    return found
+
+
+def measure(name: str, config: PreTrainedConfig, weights: str, rounds: int) -> Model:
+    """One model: prompts, and then tokens, take turns."""
+    ours = random_model(config, weights)
+    contenders = {OWN: without_kernels(ours), WINNOWS: ours}
+    ids = torch.randint(config.vocab_size, (1, PROMPT), generator=torch.Generator().manual_seed(0))
+    caches = {whose: winnow.CompressedCache(model, METHOD) for whose, model in contenders.items()}
+    logits = {whose: model(ids, cache=caches[whose]).logits[0] for whose, model in contenders.items()}
+    decoders = {whose: winnow.GraphedDecoder(model, caches[whose]) for whose, model in contenders.items()}
+    prompts: dict[str, list[float]] = {whose: [] for whose in contenders}
+    tokens: dict[str, list[float]] = {whose: [] for whose in contenders}
+    token = torch.tensor([11])
+    for decoder in decoders.values():
+        for _ in range(3):
+            decoder.step(token)
+    for _ in range(rounds):
+        for whose, model in contenders.items():
+            prompts[whose].append(timed(partial(read, model, ids)))
+            tokens[whose] += [timed(partial(decoders[whose].step, token)) for _ in range(STEPS)]
+    difference = float((logits[OWN] - logits[WINNOWS]).abs().max() / logits[OWN].abs().max())
+    return Model(name, weights, medians(prompts), medians(tokens), difference)
+
+
+def without_kernels(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy that has the same weights, and the linear attention of transformers."""
+    memo = {id(each): each for each in (*model.parameters(), *model.buffers())}
+    plain = copy.deepcopy(model, memo)
+    for layer in plain.modules():
+        if any(hasattr(layer, name) for name in ("conv1d", "conv")) and hasattr(type(layer), "_own_class"):
+            layer.__class__ = type(layer)._own_class
+        for name, norm in list(layer.named_children()):
+            if isinstance(norm, CompiledGatedNorm):
+                setattr(layer, name, own_norm(norm))
+    return plain
+
+
+def own_norm(norm: CompiledGatedNorm) -> nn.Module:
+    """The gated norm that was there."""
+    made = qwen.Qwen3_5RMSNormGated(len(norm.weight), norm.variance_epsilon)
+    made.weight = norm.weight
+    return made
+
+
+def read(model: PreTrainedModel, ids: Tensor) -> None:
+    """A prompt into a new cache."""
+    model(ids, cache=winnow.CompressedCache(model, METHOD), logits_to_keep=1)
+
+
+def timed(call: Call) -> float:
+    """Seconds of a call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def medians(times: dict[str, list[float]]) -> dict[str, float]:
+    """By whose they are."""
+    return {whose: median(taken) for whose, taken in times.items()}
+
+
+def publish(found: Sequence[Timed], whole: Sequence[Model], options: Namespace) -> None:
+    """Prints both tables and writes their page."""
+    timed = [f"{whose}, {when}" for when in ("after a read", "again") for whose in (OWN, WINNOWS)]
+    functions = markdown_table([*found[0].case, *timed], [each.row() for each in found])
+    head = ["model", "weights", *(f"{what}, {whose}" for what in ("prompt", "token") for whose in (OWN, WINNOWS))]
+    table = markdown_table([*head, "logits"], [each.row() for each in whole])
+    text = (
+        f"# Linear attention\n\n`python benchmarks/linear_attention.py`. {machine()} Functions of a layer in bf16, of "
+        "transformers and by the kernels, each after a read of 16 MB, as a layer's weights are read between two of a "
+        f"token, and once more without. Above 1x is faster than a model's own.\n\n{functions}\n\n"
+        f"Whole models with random weights: a prompt of {PROMPT} tokens, and a token after it by a "
+        f"[graph of its step](../graphs.md), over a cache of `{METHOD}`. *A model's own*: linear attention, "
+        "convolutions and gated norms by transformers' functions, all else, as graphs, norms, MLPs and linear layers, "
+        "by Winnow's. *Logits*: the largest difference after the prompt, as a share of the largest. Both took turns; "
+        f"medians. Of the vocabulary a quarter.\n\n{table}\n"
+    )
+    print(text)
+    results = [*map(asdict, found), *map(asdict, whole)]
+    write_results(options.out, of_this_processor("linear_attention"), text, results)
+
+
+@torch.no_grad()
+def main() -> None:
+    """Measures and writes the tables."""
+    options = rounds_and_folder(__doc__, rounds=5)
+    torch.set_num_threads(THREADS)
+    publish(parts(options.rounds), models(options.rounds), options)
+
+
+if __name__ == "__main__":
+    main()

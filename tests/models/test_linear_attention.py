@@ -1,0 +1,238 @@
+"""Linear attention and convolutions by kernels in models: which get them, and that models compute what they did."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.qwen3_next import modeling_qwen3_next as qwen
+
+from support.families import FAMILIES, STATES, build, prompt
+from support.graphed import twins_here
+from support.instruction_sets import needs_native
+from support.stand_ins import assert_files_know_the_model, assert_same_logits, used_copies
+from winnow.kernels import convolution, delta, native
+from winnow.models import recur_in_one_pass
+from winnow.models.cache_argument import with_cache
+from winnow.models.linear_attention import _BY_NAME, ConvolutionByKernel, DeltaByKernel, StepByKernel, successors
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
+DELTA = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
+CONVOLUTIONS = ("lfm2", "falcon_h1", "granitemoehybrid", "nemotron_h")
+KNOWN = [each for each in (*DELTA, *CONVOLUTIONS) if each in CONFIG_MAPPING_NAMES]
+NAMES = successors().names
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the kernels that were called."""
+    seen: list[str] = []
+
+    def watched(name: str, own: Callable[..., Any], *given: Any) -> Any:
+        seen.append(name)
+        return own(*given)
+
+    monkeypatch.setattr(delta, "recur", partial(watched, "recur", delta.recur))
+    monkeypatch.setattr(convolution, "convolve", partial(watched, "convolve", convolution.convolve))
+    return seen
+
+
+def given_for_delta(**sizes: int) -> tuple[Tensor, ...]:
+    """Queries, keys, values, decays and rates."""
+    of = SimpleNamespace(rows=2, tokens=6, heads=2, dim=8, width=6, **sizes)
+    torch.manual_seed(0)
+    query, key = torch.randn(2, of.rows, of.tokens, of.heads, of.dim)
+    value, decays = torch.randn(of.rows, of.tokens, 4, of.width), -torch.rand(of.rows, of.tokens, 4)
+    return query, key, value, decays, torch.rand(of.rows, of.tokens, 4)
+
+
+def made_of(model: nn.Module) -> list[nn.Module]:
+    return [each for each in model.modules() if hasattr(type(each), "_own_class")]
+
+
+@pytest.mark.parametrize("family", KNOWN)
+def test_functions_of_families_are_served(family: str) -> None:
+    module = import_module(type(build(family)).__module__)
+    found = [name for name in NAMES if hasattr(module, name)]
+    assert len(found) == (4 if family in DELTA else 2)
+    assert all(_BY_NAME[name](getattr(module, name)) for name in found)
+
+
+def test_functions_are_told_by_what_they_compute() -> None:
+    own = qwen.torch_recurrent_gated_delta_rule
+
+    def without_rates(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **named: Any) -> Any:
+        return own(query, key, value, g, torch.ones_like(beta), **named)
+
+    def forgetting(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **named: Any) -> Any:
+        return own(query, key, value, g, beta, **{**named, "initial_state": None})
+
+    def unscaled(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **named: Any) -> Any:
+        return own(query * 2, key, value, g, beta, **{**named, "use_qk_l2norm_in_kernel": False})
+
+    def of_others(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Any:
+        raise AssertionError("it is not called")
+
+    def strict(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor) -> Any:
+        raise AssertionError("it takes no states")
+
+    tried = _BY_NAME["torch_chunk_gated_delta_rule"]
+    assert tried(own)
+    for other in (without_rates, forgetting, unscaled, of_others, strict):
+        assert not tried(other)
+
+
+def test_convolutions_are_told_by_what_they_compute() -> None:
+    def other_way(hidden_states: Tensor, weight: Tensor, bias: Any = None, activation: Any = None) -> Tensor:
+        return qwen.causal_conv1d_fn(hidden_states, weight.flip(-1), bias, activation)
+
+    def inactive(hidden_states: Tensor, weight: Tensor, bias: Any = None, activation: Any = None) -> Tensor:
+        return qwen.causal_conv1d_fn(hidden_states, weight, bias)
+
+    def still(hidden_states: Tensor, conv_state: Tensor, weight: Tensor, bias: Any = None, activation: Any = None):
+        return qwen.causal_conv1d_update(hidden_states, conv_state.clone(), weight, bias, activation)
+
+    assert _BY_NAME["causal_conv1d_fn"](qwen.causal_conv1d_fn)
+    assert _BY_NAME["causal_conv1d_update"](qwen.causal_conv1d_update)
+    assert not _BY_NAME["causal_conv1d_fn"](other_way)
+    assert not _BY_NAME["causal_conv1d_fn"](inactive)
+    assert not _BY_NAME["causal_conv1d_update"](still)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", KNOWN)
+def test_models_compute_what_they_did(family: str, dtype: torch.dtype, calls: list[str]) -> None:
+    """A prompt in two pieces, and tokens after it."""
+    model = build(family).to(dtype)
+    plain = copy.deepcopy(model)
+    recur_in_one_pass(model)
+    calls.clear()
+    found, expected = (logits_of(each) for each in (model, plain))
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(found, expected, rtol=0, atol=(1e-4 if dtype == torch.float32 else 6e-2) * scale)
+    assert set(calls) == ({"recur", "convolve"} if family in DELTA else {"convolve"})
+    assert made_of(model)
+    assert not made_of(plain)
+
+
+def logits_of(model: PreTrainedModel) -> Tensor:
+    ids, cache, found = prompt(2, 75), DynamicCache(config=model.config), []
+    for first, last in ((0, 70), (70, 73), (73, 74), (74, 75)):
+        piece = {"position_ids": torch.arange(first, last).expand(2, -1), **with_cache(model, cache)}
+        found.append(model(ids[:, first:last], **piece).logits.float())
+    return torch.cat(found, 1)
+
+
+def test_a_state_is_changed_in_place_and_a_missing_one_is_zeros() -> None:
+    given = given_for_delta()
+    by_kernel = DeltaByKernel(qwen.torch_recurrent_gated_delta_rule)
+    outputs, state = by_kernel(*given, output_final_state=True)
+    again = torch.zeros(2, 4, 8, 6)
+    other, same = by_kernel(*given, initial_state=again, output_final_state=True)
+    assert same is again
+    assert torch.equal(state, again)
+    assert torch.equal(outputs, other)
+    assert by_kernel(*given)[1] is None
+
+
+def test_what_kernels_do_not_read_is_the_models_own_to_do(calls: list[str]) -> None:
+    given = given_for_delta()
+    by_kernel = DeltaByKernel(qwen.torch_chunk_gated_delta_rule)
+    expected = qwen.torch_chunk_gated_delta_rule(*given)[0]
+    torch.testing.assert_close(by_kernel(*given)[0], expected, atol=1e-5, rtol=0)
+    assert calls == ["recur"]
+    by_kernel(*(each.double() for each in given))
+    grown = [each.clone().requires_grad_() for each in given]
+    by_kernel(*grown)[0].sum().backward()
+    assert all(each.grad is not None for each in grown)
+    with pytest.raises(ValueError, match="packed sequences"):
+        by_kernel(*given, cu_seqlens=torch.tensor([0, 6]))
+    inputs, weight, bias = torch.randn(2, 9, 5), torch.randn(9, 4), nn.Parameter(torch.randn(9))
+    by_kernel = ConvolutionByKernel(qwen.causal_conv1d_fn)
+    by_kernel(inputs, weight, bias, activation="silu").sum().backward()
+    assert bias.grad is not None
+    with pytest.raises(ValueError, match="packed sequences"):
+        by_kernel(inputs, weight, None, seq_idx=torch.zeros(1))
+    relu = by_kernel(inputs, weight, None, activation="relu")
+    torch.testing.assert_close(relu, F.relu(qwen.causal_conv1d_fn(inputs, weight, None)))
+    step = StepByKernel(qwen.causal_conv1d_update)
+    step(inputs[..., :1].double(), torch.zeros(2, 9, 4).double(), weight.double(), None)
+    assert calls == ["recur"]
+
+
+@torch.no_grad()
+def test_channels_that_lie_apart_are_laid_beside_each_other(calls: list[str]) -> None:
+    inputs, weight = torch.randn(2, 9, 5), torch.randn(9, 4)
+    found = ConvolutionByKernel(qwen.causal_conv1d_fn)(inputs, weight, None, activation="silu")
+    torch.testing.assert_close(found, qwen.causal_conv1d_fn(inputs, weight, None, activation="silu"))
+    assert calls == ["convolve"]
+
+
+def test_training_goes_the_models_own_way(calls: list[str]) -> None:
+    model, ids = build("qwen3_next"), prompt(1, 9)
+    recur_in_one_pass(model)
+    calls.clear()
+    model.train()
+    model(ids, labels=ids, use_cache=False).loss.backward()
+    assert all(each.grad is not None for name, each in model.named_parameters() if "linear_attn" in name)
+    assert not calls
+
+
+@torch.no_grad()
+def test_hooks_of_accelerate_are_called(calls: list[str]) -> None:
+    model = build("qwen3_next")
+    plain = copy.deepcopy(model)
+    recur_in_one_pass(model)
+    layer, hooked = made_of(model)[0], []
+    layer.conv1d._hf_hook = SimpleNamespace(pre_forward=hooked.append, post_forward=lambda *_: None)
+    calls.clear()
+    assert_same_logits(model, plain)
+    assert hooked == [layer.conv1d]
+    assert len(calls) == 2 * (len(made_of(model)) - 1)
+
+
+def test_copies_and_files(tmp_path: Any) -> None:
+    model = build("qwen3_next")
+    plain = copy.deepcopy(model)
+    recur_in_one_pass(model)
+    for each in used_copies(model):
+        assert len(made_of(each)) == len(made_of(model)) == 2
+    assert_files_know_the_model(model, plain, tmp_path)
+
+
+def test_without_the_library_layers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+    model = build("qwen3_next")
+    recur_in_one_pass(model)
+    assert not made_of(model)
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "lfm2", "falcon_h1"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_graphs_hold_the_kernels(family: str, rows: int) -> None:
+    model = build(family)
+    recur_in_one_pass(model)
+    both = twins_here(model).pair(rows=rows)
+    both.graphed()
+    assert both.steps(6)[2:] == [True] * 4
+    both.ordinary(prompt(rows, length=1, seed=8))
+
+
+def test_families_without_such_layers_stay() -> None:
+    for family in FAMILIES:
+        if family not in (*DELTA, *CONVOLUTIONS):
+            model = build(family)
+            recur_in_one_pass(model)
+            assert not made_of(model), family
+    assert set(STATES) <= {*DELTA, *CONVOLUTIONS}
