@@ -25,8 +25,9 @@ from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
 import winnow
 from random_models import DTYPE, random_model
 from reporting import machine, markdown_table, of_this_processor, rounds_and_folder, write_results
+from winnow.models.convolutions import ConvolutionByKernel, StepByKernel
+from winnow.models.delta import DeltaByKernel
 from winnow.models.gated_norms import CompiledGatedNorm
-from winnow.models.linear_attention import ConvolutionByKernel, DeltaByKernel, StepByKernel
 from within_steps import OWN, WINNOWS, Timed, in_turns
 
 THREADS = 2

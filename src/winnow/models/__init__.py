@@ -6,11 +6,11 @@ from winnow.models.experts import read_experts_directly
 from winnow.models.few_rows import read_weights_directly
 from winnow.models.gated import gate_in_one_pass
 from winnow.models.gated_norms import gate_norms_in_one_pass
-from winnow.models.linear_attention import recur_in_one_pass
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
 from winnow.models.mlps import feed_in_pieces
 from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import first_line
+from winnow.models.recurrent import recur_in_one_pass
 from winnow.models.rotary import embed_in_one_pass
 from winnow.models.source import ModelSource, answer_room, context_length, open_model
 from winnow.models.spec import ModelSpec

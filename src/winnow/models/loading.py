@@ -25,11 +25,11 @@ from winnow.models.gguf import end_tokens, follow_settings, read_gguf
 from winnow.models.gguf_loading import read_row_by_row
 from winnow.models.gguf_rounding import LevelsKept
 from winnow.models.kinds import loader_of
-from winnow.models.linear_attention import recur_in_one_pass
 from winnow.models.mlps import feed_in_pieces
 from winnow.models.multiplied import multiplies_by_kernels
 from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import reading
+from winnow.models.recurrent import recur_in_one_pass
 from winnow.models.rotary import embed_in_one_pass
 from winnow.models.rounding import Rounding
 from winnow.models.source import ModelSource, read_configuration

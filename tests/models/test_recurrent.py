@@ -24,13 +24,15 @@ from support.stand_ins import assert_files_know_the_model, assert_same_logits, u
 from winnow.kernels import convolution, delta, native
 from winnow.models import recur_in_one_pass
 from winnow.models.cache_argument import with_cache
-from winnow.models.linear_attention import _BY_NAME, ConvolutionByKernel, DeltaByKernel, StepByKernel, successors
+from winnow.models.convolutions import ConvolutionByKernel, StepByKernel
+from winnow.models.delta import DeltaByKernel
+from winnow.models.recurrent import BY_NAME
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
 DELTA = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
 CONVOLUTIONS = ("lfm2", "falcon_h1", "granitemoehybrid", "nemotron_h")
 KNOWN = [each for each in (*DELTA, *CONVOLUTIONS) if each in CONFIG_MAPPING_NAMES]
-NAMES = successors().names
+NAMES = tuple(BY_NAME)
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_functions_of_families_are_served(family: str) -> None:
     module = import_module(type(build(family)).__module__)
     found = [name for name in NAMES if hasattr(module, name)]
     assert len(found) == (4 if family in DELTA else 2)
-    assert all(_BY_NAME[name](getattr(module, name)) for name in found)
+    assert all(BY_NAME[name](getattr(module, name)) for name in found)
 
 
 def test_functions_are_told_by_what_they_compute() -> None:
@@ -86,7 +88,7 @@ def test_functions_are_told_by_what_they_compute() -> None:
     def strict(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor) -> Any:
         raise AssertionError("it takes no states")
 
-    tried = _BY_NAME["torch_chunk_gated_delta_rule"]
+    tried = BY_NAME["torch_chunk_gated_delta_rule"]
     assert tried(own)
     for other in (without_rates, forgetting, unscaled, of_others, strict):
         assert not tried(other)
@@ -102,11 +104,11 @@ def test_convolutions_are_told_by_what_they_compute() -> None:
     def still(hidden_states: Tensor, conv_state: Tensor, weight: Tensor, bias: Any = None, activation: Any = None):
         return qwen.causal_conv1d_update(hidden_states, conv_state.clone(), weight, bias, activation)
 
-    assert _BY_NAME["causal_conv1d_fn"](qwen.causal_conv1d_fn)
-    assert _BY_NAME["causal_conv1d_update"](qwen.causal_conv1d_update)
-    assert not _BY_NAME["causal_conv1d_fn"](other_way)
-    assert not _BY_NAME["causal_conv1d_fn"](inactive)
-    assert not _BY_NAME["causal_conv1d_update"](still)
+    assert BY_NAME["causal_conv1d_fn"](qwen.causal_conv1d_fn)
+    assert BY_NAME["causal_conv1d_update"](qwen.causal_conv1d_update)
+    assert not BY_NAME["causal_conv1d_fn"](other_way)
+    assert not BY_NAME["causal_conv1d_fn"](inactive)
+    assert not BY_NAME["causal_conv1d_update"](still)
 
 
 @torch.no_grad()
