@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers.cache_utils import LinearAttentionLayer
 
-from support.families import STARTING_ANEW, prompt
+from support.families import STARTING_ANEW, ZAYA, prompt
 from support.small_caches import N, cache, compress, made
 from winnow import CacheError, CompressedCache
 from winnow.cache.sliding_layer import CompactSlidingLayer
@@ -80,16 +80,7 @@ def test_other_rows(family: str) -> None:
 
 
 def test_a_window_beside_a_linear_state_does_not_keep_the_prompt() -> None:
-    model = made(
-        "zaya",
-        num_hidden_layers=4,
-        layer_types=["hybrid_sliding", "hybrid"] * 2,
-        sliding_window=8,
-        num_experts=4,
-        num_experts_per_tok=1,
-        moe_intermediate_size=32,
-        router_hidden_size=16,
-    )
+    model = made("zaya", **ZAYA)
     ids = prompt(length=N + 4)
     with torch.no_grad():
         expected = model(ids, use_cache=False).logits[0, N - 1 :]

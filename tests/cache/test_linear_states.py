@@ -10,14 +10,16 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 from transformers.cache_utils import LinearAttentionLayer
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-from support.families import STATES, build, prompt
+from support.families import STATES, ZAYA, build, prompt
 from support.graphed import PROMPT, Pair, twins_here
 from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
 from winnow.cache import while_graphed
 from winnow.cache.linear_states import LinearStates
+from winnow.models.cache_argument import with_cache
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILIES = ("qwen3_next", "lfm2", "falcon_h1", *(each for each in STATES if each in CONFIG_MAPPING_NAMES))
@@ -214,3 +216,53 @@ def test_padding_is_seen_by_the_prompt_alone() -> None:
         torch.testing.assert_close(decoder.step(token), expected, rtol=0, atol=1e-6)
     assert decoder.replays == 5
     assert all(map(torch.equal, states(cache), states(fork)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("lengths", [(3, PROMPT, 6), (30, 2)])
+def test_joined_rows_say_what_they_say_alone(family: str, lengths: tuple[int, ...]) -> None:
+    model = twins_here(build(family)).device.model
+    alone = [filled(model, length) for length in lengths]
+    together = CompressedCache.joined([copy.deepcopy(cache) for cache in alone])
+    decoder = GraphedDecoder(model, copy.deepcopy(together), room=8)
+    for seed in range(5):
+        ids = prompt(len(lengths), 1, seed=seed)
+        positions = torch.tensor([[cache.get_seq_length()] for cache in alone])
+        expected = torch.cat([said(model, cache, ids[row : row + 1]) for row, cache in enumerate(alone)])
+        torch.testing.assert_close(said(model, together, ids, position_ids=positions), expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(decoder.step(ids), expected, rtol=0, atol=1e-5)
+    assert decoder.replays == 4
+    # And one of them goes on alone, with several tokens at a time.
+    apart = together.alone(1)
+    for ids in (prompt(1, 3, seed=99), prompt(1, 1, seed=98)):
+        torch.testing.assert_close(said(model, apart, ids), said(model, alone[1], ids), rtol=0, atol=1e-5)
+
+
+def said(model: PreTrainedModel, cache: CompressedCache, ids: Tensor, **given: Tensor) -> Tensor:
+    """Logits [R, V] after tokens."""
+    length = cache.get_seq_length()
+    given = given or {"position_ids": torch.arange(length, length + ids.shape[1])[None]}
+    found: Tensor = model(ids, **with_cache(model, cache), **given).logits[:, -1]
+    return found
+
+
+def filled(model: PreTrainedModel, length: int) -> CompressedCache:
+    """A cache of a random text, and of a token behind it."""
+    cache = CompressedCache(model, "adakv(window=4) @ 12")
+    for ids in (prompt(length=length, seed=length), prompt(length=1, seed=length)):
+        said(model, cache, ids)
+    return cache
+
+
+def test_windows_beside_states_are_not_joined() -> None:
+    model = build("zaya", **ZAYA)
+    model.set_attn_implementation("winnow")
+    cache = CompressedCache(model, "full")
+    with torch.no_grad():
+        said(model, cache, prompt(length=20))
+    assert not cache.may_be_joined()
+    with pytest.raises(CacheError, match="lie beside a linear state"):
+        CompressedCache.joined([cache, cache])
+    with pytest.raises(CacheError, match="lie beside a linear state"):
+        cache.alone(0)

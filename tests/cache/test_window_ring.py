@@ -454,7 +454,7 @@ def test_windows_that_hold_padding_are_not_joined() -> None:
     mask[:, : PROMPT - 3] = 0
     said(model, padded, prompt(length=PROMPT), attention_mask=mask)
     assert not padded.may_be_joined()
-    with pytest.raises(CacheError, match="a sliding window that holds padding"):
+    with pytest.raises(CacheError, match="no sliding window of the model may hold padding"):
         CompressedCache.joined([padded, filled(model, 5)])
 
 

@@ -36,7 +36,7 @@ def test_models_with_sliding_layers_are_read_as_others():
     assert decode_batch(model, [AnswerStart(ours, dense.logits)], 8, frozenset())[0].tokens == expected
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3_text", "gpt_oss"])
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "gpt_oss", "qwen3_next", "lfm2", "falcon_h1"])
 def test_rows_of_several_lengths_decode_what_generate_does(family: str):
     """The bundled model's short answers hardly depend on positions; those of random weights do."""
     model = made(family)

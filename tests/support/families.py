@@ -184,6 +184,17 @@ STATES: dict[str, dict[str, Any]] = {
 }
 """Further families with linear states beside full attention."""
 
+ZAYA: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["hybrid_sliding", "hybrid"] * 2,
+    "sliding_window": 8,
+    "num_experts": 4,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 32,
+    "router_hidden_size": 16,
+}
+"""Options of Zaya besides COMMON, for windows beside linear states."""
+
 STARTING_ANEW: dict[str, dict[str, Any]] = {
     "jamba": {
         "num_hidden_layers": 4,

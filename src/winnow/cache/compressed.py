@@ -26,12 +26,14 @@ from winnow.cache.hybrid import (
     heads_of,
     holds_state,
     is_attention_alone,
+    is_of_rows,
     layers_of,
     parts_of,
 )
 from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.left_out import check_takes_up
+from winnow.cache.linear_states import join_states
 from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.opaque import opaque
@@ -45,7 +47,7 @@ from winnow.errors import CacheError, MethodError
 from winnow.kernels.recording import refuse_recording
 from winnow.models.kinds import starts_anew
 
-_JOINABLE = "no layer of the model may have a linear state, nor a sliding window that holds padding or is on a GPU"
+_JOINABLE = "no sliding window of the model may hold padding, be on a GPU, or lie beside a linear state"
 NOT_PICKLED = (
     "winnow caches and contexts are not pickled: they belong to a model, and pickles run code when they are read. "
     "Write a context (from winnow.compress) with context.save(path) and read it with winnow.load_context(path, model)."
@@ -234,8 +236,7 @@ class CompressedCache(Cache):
 
         Raises:
             CacheError: there is no cache; one is not compressed, is in assisted decoding, had padding among its later
-                tokens or in its sliding windows, or has layers with linear states; or they differ in fold_every,
-                fold_turns or the method that folds.
+                tokens or in its sliding windows; or they differ in fold_every, fold_turns or the method that folds.
         """
         if not caches or not all(cache._is_joinable() for cache in caches):
             raise CacheError(
@@ -252,14 +253,15 @@ class CompressedCache(Cache):
         for layer, *others in zip(twin.layers, *(cache.layers for cache in caches[1:]), strict=True):
             if isinstance(layer, CompressedLayer | CompactSlidingLayer):
                 layer.join(others)
+            elif isinstance(layer, LinearAttentionLayer):
+                join_states(layer, others)
         return twin
 
     def alone(self, row: int) -> CompressedCache:
         """A fork with a single row, which shares the row's compressed prefix. This cache does not change.
 
         Raises:
-            CacheError: nothing is compressed yet, the last forward pass was not finished, there is no such row, or the
-                model has layers with linear states.
+            CacheError: nothing is compressed yet, the last forward pass was not finished, or there is no such row.
         """
         if not self._is_joinable():
             raise CacheError(
@@ -274,6 +276,9 @@ class CompressedCache(Cache):
             layer.leave_alone(row)
         for window in twin.sliding_layers():
             window.leave_alone(row, twin.compressed_layers()[0].seen)
+        for layer in twin.layers:
+            if type(layer) is LinearAttentionLayer:
+                layer.reorder_cache(torch.tensor([row], device="cpu"))
         return twin
 
     def coalitions(self, masks: Tensor, window: int) -> CompressedCache:
@@ -545,12 +550,12 @@ class CompressedCache(Cache):
     def may_be_joined(self) -> bool:
         """True if rows of other caches may stand beside those of this one once all prompts are compressed.
 
-        Linear states are of all rows together. Sliding windows may be those of single rows on a CPU, unless padding is
-        in them, or they are chunks.
+        Sliding windows may be those of single rows on a CPU, unless padding is in them, they are chunks, or they lie
+        beside a linear state.
         """
         windows = self.sliding_layers()
         holders = filter(holds_state, self.layers)
-        alone = all(is_attention_alone(layer) or layer in windows for layer in holders)
+        alone = all(is_of_rows(layer) or layer in windows for layer in holders)
         rings = not windows or notes_arrive(self.compression.model())
         return alone and rings and self.windows_hide_nothing() and all(layer.is_joinable() for layer in windows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,10 +19,12 @@ from transformers.cache_utils import (
 
 from winnow.cache.compression import Compression
 from winnow.cache.decoder_modules import decoder_modules
+from winnow.cache.held_rows import HeldRows
 from winnow.cache.latent import is_latent, slot_dims
 from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_config import of_layer
+from winnow.cache.linear_states import join_states
 from winnow.cache.progress import Part
 from winnow.cache.sliding_layer import CompactSlidingLayer
 from winnow.errors import OWN_CACHE, CacheError, ModelError
@@ -69,6 +71,11 @@ class CompressedHybridLayer(LinearAttentionLayer, CompressedLayer):
         LinearAttentionLayer.crop(self, tokens_to_remove)
         CompressedLayer.crop(self, tokens_to_remove)
 
+    def join(self, others: Sequence[HeldRows]) -> None:
+        """Both parts get the rows of others."""
+        CompressedLayer.join(self, others)
+        join_states(self, [other for other in others if isinstance(other, LinearAttentionLayer)])
+
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Both parts in the new order."""
         CompressedLayer.reorder_cache(self, beam_idx)
@@ -98,6 +105,11 @@ def detach_state(states: dict[int, Tensor], index: int) -> None:
 def is_attention_alone(layer: CacheLayerMixin) -> bool:
     """True for a compressed layer without a linear state."""
     return isinstance(layer, CompressedLayer) and not isinstance(layer, LinearAttentionLayer)
+
+
+def is_of_rows(layer: CacheLayerMixin) -> bool:
+    """True for a layer whose rows may stand beside those of others."""
+    return isinstance(layer, CompressedLayer) or type(layer) is LinearAttentionLayer
 
 
 def holds_state(layer: object) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
@@ -60,5 +61,18 @@ class LinearStates:
 
     def _places(self) -> Iterator[tuple[dict[int, Tensor], int]]:
         for layer in self._layers:
-            for states in (layer.conv_states, layer.recurrent_states):
-                yield from ((states, index) for index, state in states.items() if state is not None)
+            yield from _places_in(layer)
+
+
+def join_states(layer: LinearAttentionLayer, others: Sequence[LinearAttentionLayer]) -> None:
+    """Adds the rows of other layers' states behind those of a layer, which has the same ones."""
+    pairs = zip(_places_in(layer), *map(_places_in, others), strict=True)
+    joined = [torch.cat([states[index] for states, index in places]) for places in pairs]
+    for (states, index), state in zip(_places_in(layer), joined, strict=True):
+        states[index] = state
+
+
+def _places_in(layer: LinearAttentionLayer) -> Iterator[tuple[dict[int, Tensor], int]]:
+    """Dictionaries of a layer and keys, behind which there are states."""
+    for states in (layer.conv_states, layer.recurrent_states):
+        yield from ((states, index) for index, state in states.items() if state is not None)
