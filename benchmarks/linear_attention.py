@@ -2,8 +2,9 @@
 
     python benchmarks/linear_attention.py        # writes docs/results/linear_attention-VENDOR.*
 
-The gated delta rule, short convolutions and gated norms of Qwen3.5, layer by layer, and whole models with random
-weights in the shapes of Qwen3.5-0.8B and LFM2-350M: a prompt, and a token after it by a graph of its step. Two threads.
+The gated delta rule, short convolutions and gated norms of Qwen3.5 and the state scan of Falcon-H1, layer by layer, and
+whole models with random weights in the shapes of Qwen3.5-0.8B, LFM2-350M and Falcon-H1-0.5B: a prompt, and a token
+after it by a graph of its step. Two threads.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.models.falcon_h1 import modeling_falcon_h1 as falcon
 from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
 
 import winnow
@@ -28,12 +30,15 @@ from reporting import machine, markdown_table, of_this_processor, rounds_and_fol
 from winnow.models.convolutions import ConvolutionByKernel, StepByKernel
 from winnow.models.delta import DeltaByKernel
 from winnow.models.gated_norms import CompiledGatedNorm
+from winnow.models.scans import ScanByKernel, ScanStepByKernel
 from within_steps import OWN, WINNOWS, Timed, in_turns
 
 THREADS = 2
 DIM, TAPS = 128, 4
 HEADS = ((16, 16), (16, 32))
 """Key and value heads of Qwen3.5's models of 0.8B and 2B, and of 4B and 9B."""
+SCANNED = (24, 64, 128)
+"""Heads, their channels, and the size of a state of Falcon-H1-0.5B."""
 TOKENS = (1, 512, 2048)
 LAYERS = {1: 18, 512: 3, 2048: 1}
 """Layers that take turns, by tokens: as many as a model has, or as a prompt leaves time for."""
@@ -44,14 +49,14 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Model:
-    """Seconds of a prompt and of a token, by whose layers, and how far logits differ."""
+    """Seconds of a prompt and of a token, and the error of logits, by whose layers."""
 
     model: str
     weights: str
     prompt: dict[str, float]
     token: dict[str, float]
-    difference: float
-    """Of the logits after the prompt, at most, as a share of the largest."""
+    error: dict[str, float]
+    """Norm of the difference of a prompt's logits from those of transformers in fp32, as a share of these."""
 
     def row(self) -> list[str]:
         """A line of the table."""
@@ -59,7 +64,7 @@ class Model:
         for seconds in (self.prompt, self.token):
             own, ours = seconds[OWN], seconds[WINNOWS]
             cells += [f"{1e3 * own:,.1f} ms", f"{1e3 * ours:,.1f} ms, {own / ours:.2f}x"]
-        return [*cells, f"{self.difference:.1%}"]
+        return [*cells, f"{self.error[OWN]:.2%}", f"{self.error[WINNOWS]:.2%}"]
 
 
 def parts(rounds: int) -> list[Timed]:
@@ -71,7 +76,38 @@ def parts(rounds: int) -> list[Timed]:
             for name, (own, ours) in contenders(heads, tokens).items():
                 found.append(in_turns({"function": name, **case}, own, ours, rounds))
                 print(found[-1].row(), flush=True)
+    count, dim, size = SCANNED
+    for tokens in TOKENS:
+        case = {"function": "state scan", "heads": f"{count}, {dim} x {size}", "tokens": f"{tokens:,}"}
+        found.append(in_turns(case, *scans(tokens), rounds))
+        print(found[-1].row(), flush=True)
     return found
+
+
+def scans(tokens: int) -> tuple[list[Call], list[Call]]:
+    """Calls of Falcon-H1's functions and of the kernel."""
+    own = falcon.mamba2_selective_state_update if tokens == 1 else falcon.mamba2_chunk_scan
+    kernel = (ScanStepByKernel if tokens == 1 else ScanByKernel)(own)
+    arguments = [of_a_scan(tokens) for _ in range(LAYERS[tokens])]
+    of_own: list[Call] = [partial(own, *given, **named) for given, named in arguments]
+    of_kernel: list[Call] = [partial(kernel, *given, **named) for given, named in arguments]
+    return of_own, of_kernel
+
+
+def of_a_scan(tokens: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Random arguments in bf16, as a layer gives them."""
+    heads, dim, size = SCANNED
+    mixed = torch.randn(1, tokens, heads * dim + 2 * size).bfloat16()
+    inputs, enter, leave = mixed.split([heads * dim, size, size], -1)
+    steps, rates = torch.randn(1, tokens, heads).bfloat16(), -torch.rand(heads)
+    biases, through = torch.randn(2, heads).bfloat16()
+    if tokens > 1:
+        shaped = inputs.view(1, tokens, heads, dim), steps, rates, *(each.unsqueeze(2) for each in (enter, leave)), 128
+        return shaped, {"D": through, "dt_bias": biases, "dt_softplus": True, "return_final_states": True}
+    state = torch.randn(1, heads, dim, size)
+    of_channels = [each[..., None].expand(*each.shape, dim) for each in (steps[:, 0], through, biases)]
+    shaped = inputs.view(1, heads, dim), of_channels[0], rates[:, None, None].expand(heads, dim, size), enter, leave
+    return (state, *shaped), {"D": of_channels[1], "dt_bias": of_channels[2], "dt_softplus": True}
 
 
 def contenders(heads: tuple[int, int], tokens: int) -> dict[str, tuple[list[Call], list[Call]]]:
@@ -172,6 +208,23 @@ def configurations() -> dict[str, PreTrainedConfig]:
             full_attn_idxs=[2, 5, 8, 10, 12, 14],
             tie_word_embeddings=True,
         ),
+        "Falcon-H1-0.5B": AutoConfig.for_model(
+            "falcon_h1",
+            vocab_size=32784,
+            hidden_size=1024,
+            intermediate_size=2048,
+            num_hidden_layers=36,
+            num_attention_heads=8,
+            num_key_value_heads=2,
+            head_dim=64,
+            mamba_d_ssm=1536,
+            mamba_n_heads=24,
+            mamba_d_head=64,
+            mamba_d_state=128,
+            mamba_n_groups=1,
+            mamba_chunk_size=128,
+            mamba_rms_norm=False,
+        ),
     }
 
 
@@ -190,6 +243,7 @@ def measure(name: str, config: PreTrainedConfig, weights: str, rounds: int) -> M
     ours = random_model(config, weights)
     contenders = {OWN: without_kernels(ours), WINNOWS: ours}
     ids = torch.randint(config.vocab_size, (1, PROMPT), generator=torch.Generator().manual_seed(0))
+    exact = in_fp32(config, ids)
     caches = {whose: winnow.CompressedCache(model, METHOD) for whose, model in contenders.items()}
     logits = {whose: model(ids, cache=caches[whose]).logits[0] for whose, model in contenders.items()}
     decoders = {whose: winnow.GraphedDecoder(model, caches[whose]) for whose, model in contenders.items()}
@@ -203,8 +257,16 @@ def measure(name: str, config: PreTrainedConfig, weights: str, rounds: int) -> M
         for whose, model in contenders.items():
             prompts[whose].append(timed(partial(read, model, ids)))
             tokens[whose] += [timed(partial(decoders[whose].step, token)) for _ in range(STEPS)]
-    difference = float((logits[OWN] - logits[WINNOWS]).abs().max() / logits[OWN].abs().max())
-    return Model(name, weights, medians(prompts), medians(tokens), difference)
+    error = {whose: float((found.float() - exact).norm() / exact.norm()) for whose, found in logits.items()}
+    return Model(name, weights, medians(prompts), medians(tokens), error)
+
+
+def in_fp32(config: PreTrainedConfig, ids: Tensor) -> Tensor:
+    """Logits [N, V] of transformers' model with the same weights before they are rounded to fewer bits."""
+    torch.manual_seed(0)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().float()
+    found: Tensor = model(ids, use_cache=False).logits[0]
+    return found
 
 
 def without_kernels(model: PreTrainedModel) -> PreTrainedModel:
@@ -212,7 +274,7 @@ def without_kernels(model: PreTrainedModel) -> PreTrainedModel:
     memo = {id(each): each for each in (*model.parameters(), *model.buffers())}
     plain = copy.deepcopy(model, memo)
     for layer in plain.modules():
-        if any(hasattr(layer, name) for name in ("conv1d", "conv")) and hasattr(type(layer), "_own_class"):
+        if any(name in layer._modules for name in ("conv1d", "conv")) and hasattr(type(layer), "_own_class"):
             layer.__class__ = type(layer)._own_class
         for name, norm in list(layer.named_children()):
             if isinstance(norm, CompiledGatedNorm):
@@ -249,7 +311,7 @@ def publish(found: Sequence[Timed], whole: Sequence[Model], options: Namespace) 
     timed = [f"{whose}, {when}" for when in ("after a read", "again") for whose in (OWN, WINNOWS)]
     functions = markdown_table([*found[0].case, *timed], [each.row() for each in found])
     head = ["model", "weights", *(f"{what}, {whose}" for what in ("prompt", "token") for whose in (OWN, WINNOWS))]
-    table = markdown_table([*head, "logits"], [each.row() for each in whole])
+    table = markdown_table([*head, f"error, {OWN}", f"error, {WINNOWS}"], [each.row() for each in whole])
     text = (
         f"# Linear attention\n\n`python benchmarks/linear_attention.py`. {machine()} Functions of a layer in bf16, of "
         "transformers and by the kernels, each after a read of 16 MB, as a layer's weights are read between two of a "
@@ -257,8 +319,8 @@ def publish(found: Sequence[Timed], whole: Sequence[Model], options: Namespace) 
         f"Whole models with random weights: a prompt of {PROMPT} tokens, and a token after it by a "
         f"[graph of its step](../graphs.md), over a cache of `{METHOD}`. *A model's own*: linear attention, "
         "convolutions and gated norms by transformers' functions, all else, as graphs, norms, MLPs and linear layers, "
-        "by Winnow's. *Logits*: the largest difference after the prompt, as a share of the largest. Both took turns; "
-        f"medians. Of the vocabulary a quarter.\n\n{table}\n"
+        "by Winnow's. *Error*: the norm of the difference of a prompt's logits from transformers' in fp32, as a "
+        f"share of these. Both took turns; medians. Of the vocabulary a quarter.\n\n{table}\n"
     )
     print(text)
     results = [*map(asdict, found), *map(asdict, whole)]

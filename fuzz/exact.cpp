@@ -20,6 +20,7 @@
 #include "known/prune.hpp"
 #include "known/rotary.hpp"
 #include "known/rotate.hpp"
+#include "known/scan.hpp"
 #include "known/stack.hpp"
 #include "winnow_native.h"
 
@@ -35,7 +36,7 @@ constexpr Kernel kernels[] = {{"decode", check_decode}, {"shared", check_shared}
                               {"prefill", check_prefill}, {"prune", check_prune}, {"rotate", check_rotate},
                               {"linear", check_linear}, {"stack", check_stack}, {"mix", check_mix}, {"norm", check_norm},
                               {"rotary", check_rotary}, {"gated", check_gated}, {"delta", check_delta},
-                              {"convolve", check_convolution}};
+                              {"convolve", check_convolution}, {"scan", check_scan}};
 
 // True if a case passes; its number says all about it.
 bool passes(const Kernel& kernel, uint64_t number) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <new>
 
@@ -17,6 +18,7 @@
 #include "runtime/pool.hpp"
 #include "runtime/rows.hpp"
 #include "runtime/workspace.hpp"
+#include "scan/contract.hpp"
 #include "sizes.hpp"
 #include "winnow_native.h"
 
@@ -54,6 +56,12 @@ void normalize(const winnow_norm& norm, int64_t count, const winnow::NormRows& r
   winnow::run_blocks(threads, count, block, [&](int, int64_t first, int64_t last) { function(norm, rows, first, last); });
 }
 
+// Blocks of states that a thread takes at a time, whole heads. A single token's time is that of their memory: each thread takes
+// one share, as it did the last time, so that threads fetch nothing from each other's caches.
+int64_t states_at_once(int64_t blocks, int64_t of_head, int64_t tokens, int32_t threads) {
+  return blocks && tokens == 1 ? winnow::round_up(winnow::divide_up(blocks, threads), of_head) : 1;
+}
+
 #define WINNOW_NAMED(value) {#value, value}
 constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_ABI),
@@ -64,6 +72,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_DRAWS),
     WINNOW_NAMED(WINNOW_DELTA_KEYS),
     WINNOW_NAMED(WINNOW_TAPS),
+    WINNOW_NAMED(WINNOW_SCAN_STATE),
     WINNOW_NAMED(WINNOW_F32),
     WINNOW_NAMED(WINNOW_BF16),
     WINNOW_NAMED(WINNOW_F16),
@@ -82,6 +91,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_CALL_DELTA),
     WINNOW_NAMED(WINNOW_CALL_CONVOLVE),
     WINNOW_NAMED(WINNOW_CALL_NORMALIZE_GATED),
+    WINNOW_NAMED(WINNOW_CALL_SCAN),
     WINNOW_NAMED(WINNOW_SWISH),
     WINNOW_NAMED(WINNOW_GELU_TANH),
     WINNOW_NAMED(WINNOW_GELU),
@@ -119,6 +129,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_rotary_args)),
     WINNOW_NAMED(sizeof(winnow_delta_args)),
     WINNOW_NAMED(sizeof(winnow_convolution_args)),
+    WINNOW_NAMED(sizeof(winnow_scan_args)),
     WINNOW_NAMED(sizeof(winnow_call)),
     {nullptr, 0},
 };
@@ -288,7 +299,7 @@ int32_t winnow_normalize_gated(const winnow_norm* norm, int64_t rows, const void
 int32_t winnow_rotary(const winnow_rotary_args* args) {
   const auto rotary = winnow::active_kernels().rotary[args->dtype];
   const int64_t heads = args->queries.heads + args->keys.heads, tokens = args->rows * args->tokens;
-  const int64_t block = winnow::divide_up(kRowBytes, heads * args->dim * winnow::kElementBytes[args->dtype]);
+  const int64_t block = winnow::divide_up(kRowBytes, heads * (args->dim + args->rest) * winnow::kElementBytes[args->dtype]);
   winnow::run_blocks(args->threads, tokens, block, [&](int, int64_t first, int64_t last) { rotary(*args, first, last); });
   return WINNOW_OK;
 }
@@ -297,7 +308,9 @@ int32_t winnow_delta(const winnow_delta_args* args) {
   if (args->key_dim > WINNOW_DELTA_KEYS) return WINNOW_BAD_SIZE;
   const winnow::DeltaKernel& kernel = winnow::active_kernels().delta[args->dtype];
   const int64_t blocks = args->tokens ? winnow::delta_blocks(kernel, *args) : 0;
-  winnow::run_blocks(args->threads, blocks, 1, [&](int, int64_t first, int64_t last) { kernel.run(*args, first, last); });
+  const int64_t of_head = winnow::divide_up(args->value_dim, kernel.columns);
+  const int64_t at_once = states_at_once(blocks, of_head, args->tokens, args->threads);
+  winnow::run_blocks(args->threads, blocks, at_once, [&](int, int64_t first, int64_t last) { kernel.run(*args, first, last); });
   return WINNOW_OK;
 }
 
@@ -311,9 +324,19 @@ int32_t winnow_convolve(const winnow_convolution_args* args) {
   // A tile of one token reads few bytes, and most of them are taps and states.
   const int64_t numbers = winnow::least(args->tokens, winnow::kConvolvedTokens) + args->taps + args->state_length;
   const int64_t bytes = winnow::kConvolvedChannels * numbers * winnow::kElementBytes[args->dtype];
-  const int64_t block = winnow::divide_up(kRowBytes, bytes);
-  run(kernel.convolve, winnow::convolved_tiles(*args), block);
+  const int64_t tiles = winnow::convolved_tiles(*args);
+  const int64_t block = std::max(winnow::divide_up(kRowBytes, bytes), states_at_once(tiles, 1, args->tokens, args->threads));
+  run(kernel.convolve, tiles, block);
   if (args->states && !winnow::moves_at_once(*args)) run(kernel.move_on, winnow::channel_tiles(*args), block);
+  return WINNOW_OK;
+}
+
+int32_t winnow_scan(const winnow_scan_args* args) {
+  if (args->state_dim < 1 || args->state_dim > WINNOW_SCAN_STATE) return WINNOW_BAD_SIZE;
+  const winnow::ScanKernel& kernel = winnow::active_kernels().scan[args->dtype];
+  const int64_t blocks = args->tokens ? winnow::scan_blocks(kernel, *args) : 0;
+  const int64_t at_once = states_at_once(blocks, 1, args->tokens, args->threads);
+  winnow::run_blocks(args->threads, blocks, at_once, [&](int, int64_t first, int64_t last) { kernel.run(*args, first, last); });
   return WINNOW_OK;
 }
 

@@ -25,6 +25,7 @@ int32_t make(const winnow_call& call, int32_t threads) {
     case WINNOW_CALL_ROTARY: return winnow_rotary(with_threads<winnow_rotary_args>(arguments, threads));
     case WINNOW_CALL_DELTA: return winnow_delta(with_threads<winnow_delta_args>(arguments, threads));
     case WINNOW_CALL_CONVOLVE: return winnow_convolve(with_threads<winnow_convolution_args>(arguments, threads));
+    case WINNOW_CALL_SCAN: return winnow_scan(with_threads<winnow_scan_args>(arguments, threads));
     case WINNOW_CALL_LINEAR: return winnow_linear(as<winnow_linear_layer>(arguments), call.rows, at[0], at[1], threads);
     case WINNOW_CALL_LINEAR_OF_STACK:
       return winnow_linear_of_stack(as<winnow_linear_stack>(arguments), call.rows, as<int64_t>(at[0]), at[1], at[2], threads);

@@ -16,6 +16,7 @@
 #define WINNOW_DRAWS 256      /* numbers that a random recovery draws from, a power of two */
 #define WINNOW_DELTA_KEYS 256 /* channels of a key that the delta rule knows, at most */
 #define WINNOW_TAPS 8         /* of a convolution, at most */
+#define WINNOW_SCAN_STATE 256 /* numbers of a channel's state that the state scan knows, at most */
 #define WINNOW_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -49,7 +50,8 @@ enum winnow_function {
   WINNOW_CALL_ROTARY = 8,
   WINNOW_CALL_DELTA = 9,
   WINNOW_CALL_CONVOLVE = 10,
-  WINNOW_CALL_NORMALIZE_GATED = 11
+  WINNOW_CALL_NORMALIZE_GATED = 11,
+  WINNOW_CALL_SCAN = 12
 };
 
 enum winnow_activation {
@@ -283,9 +285,9 @@ struct winnow_norm {
   int32_t dtype;
 };
 
-/* Queries or keys, whose channels are beside each other; strides are in elements. */
+/* Queries or keys, whose channels, dim and the rest, are beside each other; strides are in elements. */
 struct winnow_rotary_rows {
-  const void *source;          /* [rows, heads, tokens, dim] */
+  const void *source;          /* [rows, heads, tokens, dim + rest] */
   void *target;                /* the same, without an overlap */
   int64_t heads;
   int64_t source_row, source_head, source_token;
@@ -295,6 +297,7 @@ struct winnow_rotary_rows {
 /* Rotary embedding: channels i and i + dim / 2 of a token are turned by its angles. */
 struct winnow_rotary_args {
   int64_t rows, tokens, dim;   /* dim is even */
+  int64_t rest;                /* channels behind these, which stay as they are */
   int64_t angles;              /* of a token: dim; or dim / 2, where both channels of a pair have the same */
   const void *cos, *sin;       /* [rows or 1, tokens, angles] contiguous */
   int64_t angles_row;          /* elements from a row's angles to the next row's; 0 where all rows have the same */
@@ -334,6 +337,28 @@ struct winnow_convolution_args {
   const void *bias;            /* [channels] or null */
   void *outputs;               /* [rows, tokens, channels] contiguous, without an overlap */
   int32_t silu;                /* 1: x / (1 + exp(-x)) of sums that were rounded to the dtype */
+  int32_t dtype;
+  int32_t threads;
+};
+
+/* State scan of Mamba-2: states of heads, which tokens change one after another, and what they read. Strides are in elements;
+ * channels are beside each other, and heads and groups behind each other. */
+struct winnow_scan_args {
+  int64_t rows, tokens;
+  int64_t heads, groups;       /* the first a multiple of the second: so many neighboring heads share what enters and leaves */
+  int64_t dim, state_dim;      /* channels of a head, and numbers of each one's state: 1 <= state_dim <= WINNOW_SCAN_STATE */
+  const void *inputs;          /* [rows, tokens, heads, dim]: x */
+  const void *steps;           /* [rows, tokens, heads]: dt */
+  const void *enter, *leave;   /* [rows, tokens, groups, state_dim]: B and C */
+  int64_t input_row, input_token, step_row, step_token, enter_row, enter_token, leave_row, leave_token;
+  const float *rates;          /* [heads]: A, at most 0 */
+  const float *biases;         /* [heads] added to steps, or null */
+  const float *through;        /* [heads]: D, or null */
+  float *states;               /* [rows, heads, dim, state_dim] contiguous, changed */
+  void *outputs;               /* [rows, tokens, heads, dim] contiguous, of dtype or fp32 */
+  float least, most;           /* of a step */
+  int32_t softplus;            /* 1: steps go through log(1 + exp(x)) before they are limited */
+  int32_t outputs_f32;         /* 1: outputs are fp32, whatever the dtype */
   int32_t dtype;
   int32_t threads;
 };
@@ -442,6 +467,11 @@ WINNOW_EXPORT int32_t winnow_delta(const struct winnow_delta_args *args);
 /* Sums of the last inputs of every channel, each times its tap, in fp32. Returns a winnow_status: WINNOW_BAD_SIZE for
  * another number of taps, and for states that hold too few inputs. */
 WINNOW_EXPORT int32_t winnow_convolve(const struct winnow_convolution_args *args);
+
+/* Token by token, and head by head: a step t of steps + biases, which are rounded to the dtype; the state of each channel times
+ * exp(t A), plus t x B; the output is the product of that state and C, plus D x. Returns a winnow_status: WINNOW_BAD_SIZE for
+ * larger states. */
+WINNOW_EXPORT int32_t winnow_scan(const struct winnow_scan_args *args);
 
 /* A call of a function, with what it takes: arguments, and, of rows, how many and where they are, in the order in which they
  * are declared. */

@@ -14,15 +14,15 @@
 inline winnow_rotary_rows rotary_rows(Bytes& from, Arrays& arrays, const winnow_rotary_args& args) {
   winnow_rotary_rows made{};
   made.heads = from.among(1, 5);
-  const int64_t count = args.rows * made.heads * args.tokens * args.dim;
+  const int64_t width = args.dim + args.rest, count = args.rows * made.heads * args.tokens * width;
   made.source = arrays.numbers(args.dtype, count, false);
   made.target = arrays.zeros<uint8_t>(count * bytes_of(args.dtype));
-  made.source_row = made.target_row = made.heads * args.tokens * args.dim;
+  made.source_row = made.target_row = made.heads * args.tokens * width;
   const bool as_projected = from.coin(), same = from.coin();
-  made.source_head = as_projected ? args.dim : args.tokens * args.dim;
-  made.source_token = as_projected ? made.heads * args.dim : args.dim;
-  made.target_head = same ? made.source_head : args.tokens * args.dim;
-  made.target_token = same ? made.source_token : args.dim;
+  made.source_head = as_projected ? width : args.tokens * width;
+  made.source_token = as_projected ? made.heads * width : width;
+  made.target_head = same ? made.source_head : args.tokens * width;
+  made.target_token = same ? made.source_token : width;
   return made;
 }
 
@@ -45,6 +45,10 @@ inline void expect_turned(const winnow_rotary_args& args, const winnow_rotary_ro
           expected.push_back(one + two);
           found.push_back(number_at(args.dtype, heads.target, target + i));
         }
+        for (int64_t i = args.dim; i < args.dim + args.rest; ++i) {
+          const bool same = number_at(args.dtype, heads.target, target + i) == number_at(args.dtype, heads.source, source + i);
+          expect(same, "a channel without an angle is turned");
+        }
       }
     }
   }
@@ -61,6 +65,7 @@ inline void check_rotary(Bytes& from, uint64_t seed) {
   args.rows = from.below(4);
   args.tokens = from.below(8) ? from.below(9) : from.among(100, 300);
   args.dim = 2 * from.among(1, 70);
+  args.rest = from.coin() ? 0 : from.among(1, 70);
   const bool shared = from.coin();
   args.angles = from.coin() ? args.dim : args.dim / 2;
   args.angles_row = shared ? 0 : args.tokens * args.angles;

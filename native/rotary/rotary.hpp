@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "rotary/contract.hpp"
 #include "simd/element.hpp"
@@ -31,7 +32,10 @@ inline void turn_heads(const winnow_rotary_rows& rows, const winnow_rotary_args&
   const T* from = static_cast<const T*>(rows.source) + row * rows.source_row + token * rows.source_token;
   T* to = static_cast<T*>(rows.target) + row * rows.target_row + token * rows.target_token;
   for (int64_t head = 0; head < rows.heads; ++head) {
-    turn(from + head * rows.source_head, cos, sin, args.dim / 2, args.angles - args.dim / 2, to + head * rows.target_head);
+    const T* source = from + head * rows.source_head;
+    T* target = to + head * rows.target_head;
+    turn(source, cos, sin, args.dim / 2, args.angles - args.dim / 2, target);
+    if (args.rest) std::memcpy(target + args.dim, source + args.dim, static_cast<size_t>(args.rest) * sizeof(T));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "rotate/rotate.hpp"
 #include "runtime/multiply.hpp"
 #include "runtime/read_sum.hpp"
+#include "scan/scan.hpp"
 
 namespace winnow {
 
@@ -38,6 +39,7 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {normalize<float>, normalize<Bf16>, normalize<Fp16>},
                                      {rotary<float>, rotary<Bf16>, rotary<Fp16>},
                                      {kDelta<float>, kDelta<Bf16>, kDelta<Fp16>},
-                                     {kConvolution<float>, kConvolution<Bf16>, kConvolution<Fp16>}};
+                                     {kConvolution<float>, kConvolution<Bf16>, kConvolution<Fp16>},
+                                     {kScan<float>, kScan<Bf16>, kScan<Fp16>}};
 
 }  // namespace winnow

@@ -10,6 +10,7 @@
 #include "prune/contract.hpp"
 #include "rotary/contract.hpp"
 #include "rotate/contract.hpp"
+#include "scan/contract.hpp"
 
 namespace winnow {
 
@@ -38,6 +39,7 @@ struct Kernels {
   RotaryFunction rotary[kDtypes];
   DeltaKernel delta[kDtypes];
   ConvolutionKernel convolution[kDtypes];
+  ScanKernel scan[kDtypes];
 };
 
 // Apart from the others, as compilers take the longest for them. All dtypes together, as they share most functions.

@@ -57,6 +57,7 @@ def as_projected(rows: int, heads: int, tokens: int, dim: int, dtype: torch.dtyp
     st.integers(1, 3),
     st.integers(0, 40),
     st.sampled_from([1, 3, 8, 15, 16, 17, 32, 40, 64]),
+    st.integers(0, 40) | st.just(0),
     st.sampled_from(DTYPES),
     st.booleans(),
     st.booleans(),
@@ -69,21 +70,24 @@ def test_heads_of_any_shape_are_turned(
     kv_heads: int,
     tokens: int,
     half: int,
+    rest: int,
     dtype,
     shared: bool,
     halved: bool,
     seed: int,
 ) -> None:
     torch.manual_seed(seed)
-    queries, keys = (as_projected(rows, each, tokens, 2 * half, dtype) for each in (heads, kv_heads))
+    queries, keys = (as_projected(rows, each, tokens, 2 * half + rest, dtype) for each in (heads, kv_heads))
     cos, sin = torch.randn(2, 1 if shared else rows, tokens, half if halved else 2 * half).to(dtype)
-    layout = rotary.layout_of(queries, keys, cos, sin)
+    layout = rotary.layout_of(queries, keys, cos, sin, 2 if halved else 1)
     assert layout is not None
     for isa in isas:
         native.select_isa(isa)
-        for found, given_heads in zip(rotary.turn(queries, keys, cos, sin, layout), (queries, keys), strict=True):
-            assert found.dtype == dtype
-            assert found.stride() == given_heads.stride()
+        for every, given_all in zip(rotary.turn(queries, keys, cos, sin, layout), (queries, keys), strict=True):
+            assert every.dtype == dtype
+            assert every.stride() == given_all.stride()
+            assert torch.equal(every[..., 2 * half :], given_all[..., 2 * half :])
+            found, given_heads = every[..., : 2 * half], given_all[..., : 2 * half]
             exact = turned(given_heads.double(), cos.double(), sin.double())
             # Two products are rounded, and their sum.
             sizes = turned(given_heads.double().abs(), cos.double().abs(), -sin.double().abs())
@@ -121,7 +125,9 @@ REFUSED = {
     "a dtype that kernels do not know": (HEADS.double(), HEADS.double(), ANGLES.double(), ANGLES.double()),
     "keys of another dtype": (HEADS, HEADS.half(), ANGLES, ANGLES),
     "angles of another dtype": (HEADS, HEADS, ANGLES.half(), ANGLES.half()),
-    "angles of fewer channels": (HEADS, HEADS, ANGLES[..., :3].contiguous(), ANGLES[..., :3].contiguous()),
+    "angles of an odd number of channels": (HEADS, HEADS, ANGLES[..., :3].contiguous(), ANGLES[..., :3].contiguous()),
+    "angles of more channels": (HEADS, HEADS, torch.ones(2, 4, 10), torch.ones(2, 4, 10)),
+    "no angles": (HEADS, HEADS, ANGLES[..., :0].contiguous(), ANGLES[..., :0].contiguous()),
     "angles of other rows": (HEADS, HEADS, torch.ones(3, 4, 8), torch.ones(3, 4, 8)),
     "a cosine without its sine": (HEADS, HEADS, ANGLES, ANGLES[:1]),
     "angles with gaps": (HEADS, HEADS, torch.ones(2, 4, 16)[..., ::2], torch.ones(2, 4, 16)[..., ::2]),

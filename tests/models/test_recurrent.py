@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,23 +16,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.falcon_h1 import modeling_falcon_h1 as falcon
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
 from support.families import FAMILIES, STATES, build, prompt
 from support.graphed import twins_here
 from support.instruction_sets import needs_native
 from support.stand_ins import assert_files_know_the_model, assert_same_logits, used_copies
-from winnow.kernels import convolution, delta, native
+from winnow.kernels import convolution, delta, native, scan
 from winnow.models import recur_in_one_pass
 from winnow.models.cache_argument import with_cache
 from winnow.models.convolutions import ConvolutionByKernel, StepByKernel
 from winnow.models.delta import DeltaByKernel
 from winnow.models.recurrent import BY_NAME
+from winnow.models.scans import ScanByKernel, ScanStepByKernel
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
 DELTA = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
-CONVOLUTIONS = ("lfm2", "falcon_h1", "granitemoehybrid", "nemotron_h")
-KNOWN = [each for each in (*DELTA, *CONVOLUTIONS) if each in CONFIG_MAPPING_NAMES]
+SCANS = ("falcon_h1", "granitemoehybrid", "nemotron_h")
+KNOWN = [each for each in (*DELTA, *SCANS, "lfm2") if each in CONFIG_MAPPING_NAMES]
 NAMES = tuple(BY_NAME)
 
 
@@ -44,6 +47,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(name)
         return own(*given)
 
+    monkeypatch.setattr(scan, "scan", partial(watched, "scan", scan.scan))
     monkeypatch.setattr(delta, "recur", partial(watched, "recur", delta.recur))
     monkeypatch.setattr(convolution, "convolve", partial(watched, "convolve", convolution.convolve))
     return seen
@@ -66,7 +70,7 @@ def made_of(model: nn.Module) -> list[nn.Module]:
 def test_functions_of_families_are_served(family: str) -> None:
     module = import_module(type(build(family)).__module__)
     found = [name for name in NAMES if hasattr(module, name)]
-    assert len(found) == (4 if family in DELTA else 2)
+    assert len(found) == (2 if family == "lfm2" else 4)
     assert all(BY_NAME[name](getattr(module, name)) for name in found)
 
 
@@ -111,6 +115,68 @@ def test_convolutions_are_told_by_what_they_compute() -> None:
     assert not BY_NAME["causal_conv1d_update"](still)
 
 
+def test_scans_are_told_by_what_they_compute() -> None:
+    own, step = falcon.mamba2_chunk_scan, falcon.mamba2_selective_state_update
+
+    def unlimited(*given: Any, dt_limit: Any = None, **named: Any) -> Any:
+        return own(*given, **named)
+
+    unlimited.__signature__ = signature(own)
+
+    def halved(hidden_states: Tensor, dt: Tensor, rates: Tensor, *given: Any, **named: Any) -> Any:
+        return own(hidden_states, dt, rates / 2, *given, **named)
+
+    halved.__signature__ = signature(own)
+
+    def still(state: Tensor, *given: Any, **named: Any) -> Any:
+        return step(state.clone(), *given, **named)
+
+    still.__signature__ = signature(step)
+    assert BY_NAME["mamba2_chunk_scan"](own)
+    assert BY_NAME["mamba2_selective_state_update"](step)
+    assert not BY_NAME["mamba2_chunk_scan"](unlimited)
+    assert not BY_NAME["mamba2_chunk_scan"](halved)
+    assert not BY_NAME["mamba2_selective_state_update"](still)
+
+
+def given_for_a_scan() -> tuple[Tensor, ...]:
+    """Inputs, steps, rates, B and C of a prompt."""
+    torch.manual_seed(0)
+    enter, leave = torch.randn(2, 2, 7, 2, 8)
+    return torch.randn(2, 7, 4, 6), torch.randn(2, 7, 4), -torch.rand(4), enter, leave
+
+
+def test_what_scans_do_not_read_is_the_models_own_to_do(calls: list[str]) -> None:
+    given, named = given_for_a_scan(), {"D": torch.randn(4), "dt_bias": torch.randn(4), "dt_softplus": True}
+    by_kernel, own = ScanByKernel(falcon.mamba2_chunk_scan), falcon.mamba2_chunk_scan
+    torch.testing.assert_close(by_kernel(*given, 4, **named), own(*given, 4, **named), atol=1e-5, rtol=1e-5)
+    assert calls == ["scan"]
+    by_kernel(*(each.double() for each in given), 4)
+    grown = [each.clone().requires_grad_() for each in given]
+    by_kernel(*grown, 4, D=nn.Parameter(torch.randn(4))).sum().backward()
+    assert all(each.grad is not None for each in grown)
+    through = nn.Parameter(torch.randn(4))
+    by_kernel(*given, 4, D=through).sum().backward()
+    assert through.grad is not None
+    with pytest.raises(ValueError, match="packed sequences"):
+        by_kernel(*given, 4, seq_idx=torch.zeros(1))
+    assert calls == ["scan"]
+
+
+@torch.no_grad()
+def test_channels_whose_steps_differ_are_the_models_own_to_scan(calls: list[str]) -> None:
+    inputs, steps, rates, enter, leave = given_for_a_scan()
+    shaped = rates[:, None, None].expand(4, 6, 8), enter[:, 0], leave[:, 0]
+    for dt, called in ((steps[:, 0, :, None].expand(2, 4, 6), 1), (torch.randn(2, 4, 6), 0)):
+        calls.clear()
+        states = torch.ones(2, 2, 4, 6, 8)
+        found = ScanStepByKernel(falcon.mamba2_selective_state_update)(states[0], inputs[:, 0], dt, *shaped)
+        expected = falcon.mamba2_selective_state_update(states[1], inputs[:, 0], dt, *shaped)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(*states, atol=1e-5, rtol=1e-5)
+        assert len(calls) == called
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", KNOWN)
@@ -123,7 +189,8 @@ def test_models_compute_what_they_did(family: str, dtype: torch.dtype, calls: li
     found, expected = (logits_of(each) for each in (model, plain))
     scale = float(expected.abs().max())
     torch.testing.assert_close(found, expected, rtol=0, atol=(1e-4 if dtype == torch.float32 else 6e-2) * scale)
-    assert set(calls) == ({"recur", "convolve"} if family in DELTA else {"convolve"})
+    other = {"recur"} if family in DELTA else {"scan"} if family in SCANS else set()
+    assert set(calls) == {"convolve", *other}
     assert made_of(model)
     assert not made_of(plain)
 
@@ -233,8 +300,8 @@ def test_graphs_hold_the_kernels(family: str, rows: int) -> None:
 
 def test_families_without_such_layers_stay() -> None:
     for family in FAMILIES:
-        if family not in (*DELTA, *CONVOLUTIONS):
+        if family not in KNOWN:
             model = build(family)
             recur_in_one_pass(model)
             assert not made_of(model), family
-    assert set(STATES) <= {*DELTA, *CONVOLUTIONS}
+    assert set(STATES) <= {*DELTA, *SCANS}

@@ -15,6 +15,7 @@ from transformers.models.cohere.modeling_cohere import apply_rotary_pos_emb as a
 from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
+from transformers.models.qwen3_next import modeling_qwen3_next
 
 from support.families import EVERY, build, build_any, prompt
 from support.instruction_sets import needs_native
@@ -62,6 +63,21 @@ def test_functions_are_told_by_what_they_compute():
     assert by_kernel(modeling_gpt_oss.apply_rotary_pos_emb)
     for other in (alternating, rounded_once, of_one, of_other_angles, other_arguments):
         assert not by_kernel(other)
+
+
+@torch.no_grad()
+def test_channels_without_angles_stay_where_the_models_own_leaves_them(turns):
+    """Qwen3-Next's does, and Llama's does not know any."""
+    torch.manual_seed(0)
+    queries, keys, cos, sin = torch.randn(2, 3, 5, 20), torch.randn(2, 1, 5, 20), *torch.randn(2, 2, 5, 8)
+    kernel = by_kernel(modeling_qwen3_next.apply_rotary_pos_emb)
+    turns.clear()
+    expected = modeling_qwen3_next.apply_rotary_pos_emb(queries, keys, cos, sin)
+    for found, own in zip(kernel(queries, keys, cos, sin), expected, strict=True):
+        torch.testing.assert_close(found, own)
+    assert len(turns) == 1
+    with pytest.raises(RuntimeError, match="must match the size"):
+        by_kernel(apply_rotary_pos_emb)(queries, keys, cos, sin)
 
 
 def test_a_function_gets_as_many_angles_as_it_takes(turns):

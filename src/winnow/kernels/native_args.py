@@ -35,6 +35,7 @@ REPEATED = {
     "winnow_delta": 9,
     "winnow_convolve": 10,
     "winnow_normalize_gated": 11,
+    "winnow_scan": 12,
 }
 """Functions of which `winnow_repeat` makes calls."""
 RECOVERIES: dict[Recovery, int] = {
@@ -61,6 +62,8 @@ DELTA_KEYS = 256
 """Channels of a key that the delta rule knows, at most."""
 TAPS = 8
 """Taps of a convolution, at most."""
+SCAN_STATE = 256
+"""Numbers of a channel's state that the state scan knows, at most."""
 UNSCALED, PER_SLOT, GROUPED, CHANNEL_GROUPS = range(4)
 
 
@@ -261,7 +264,7 @@ class RotaryArgs(ctypes.Structure):
     """Mirror of winnow_rotary_args."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("rows", "tokens", "dim", "angles")),
+        *((name, ctypes.c_int64) for name in ("rows", "tokens", "dim", "rest", "angles")),
         *((name, ctypes.c_void_p) for name in ("cos", "sin")),
         ("angles_row", ctypes.c_int64),
         *((name, RotaryRows) for name in ("queries", "keys")),
@@ -292,6 +295,19 @@ class ConvolutionArgs(ctypes.Structure):
         ("state_length", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("weight", "bias", "outputs")),
         *((name, ctypes.c_int32) for name in ("silu", "dtype", "threads")),
+    )
+
+
+class ScanArgs(ctypes.Structure):
+    """Mirror of winnow_scan_args."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "tokens", "heads", "groups", "dim", "state_dim")),
+        *((name, ctypes.c_void_p) for name in ("inputs", "steps", "enter", "leave")),
+        *((f"{name}_{of}", ctypes.c_int64) for name in ("input", "step", "enter", "leave") for of in ("row", "token")),
+        *((name, ctypes.c_void_p) for name in ("rates", "biases", "through", "states", "outputs")),
+        *((name, ctypes.c_float) for name in ("least", "most")),
+        *((name, ctypes.c_int32) for name in ("softplus", "outputs_f32", "dtype", "threads")),
     )
 
 
@@ -333,6 +349,7 @@ def shared_constants() -> dict[str, int]:
         "rotary_args": RotaryArgs,
         "delta_args": DeltaArgs,
         "convolution_args": ConvolutionArgs,
+        "scan_args": ScanArgs,
         "call": CallArgs,
     }
     named = {
@@ -343,6 +360,7 @@ def shared_constants() -> dict[str, int]:
         "DRAWS": DRAWS,
         "DELTA_KEYS": DELTA_KEYS,
         "TAPS": TAPS,
+        "SCAN_STATE": SCAN_STATE,
         "F32": DTYPES[torch.float32],
         "BF16": DTYPES[torch.bfloat16],
         "F16": DTYPES[torch.float16],

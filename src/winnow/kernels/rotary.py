@@ -16,8 +16,11 @@ _Shape = tuple[torch.Size, tuple[int, ...]]
 """Sizes and strides of a tensor."""
 
 
-def layout_of(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> RotaryArgs | None:
-    """The kernel's arguments for tensors that lie as these, without addresses; None where it does not read them."""
+def layout_of(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, share: int = 1) -> RotaryArgs | None:
+    """The kernel's arguments for tensors that lie as these, without addresses; None where it does not read them.
+
+    share: channels that have an angle together, 1 or 2. Those for which there are no angles are not turned.
+    """
     dtype = queries.dtype
     if keys.dtype is not dtype or cos.dtype is not dtype or sin.dtype is not dtype:
         return None
@@ -25,31 +28,36 @@ def layout_of(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> Rotary
         queries.is_cpu and keys.is_cpu and cos.is_cpu and sin.is_cpu and cos.is_contiguous() and sin.is_contiguous()
     ):
         return None
-    return _layout((queries.shape, queries.stride()), (keys.shape, keys.stride()), cos.shape, sin.shape, dtype)
+    shapes = ((queries.shape, queries.stride()), (keys.shape, keys.stride()))
+    return _layout(*shapes, cos.shape, sin.shape, dtype, share)
 
 
 @lru_cache(maxsize=64)
-def _layout(queries: _Shape, keys: _Shape, cos: torch.Size, sin: torch.Size, dtype: torch.dtype) -> RotaryArgs | None:
+def _layout(
+    queries: _Shape, keys: _Shape, cos: torch.Size, sin: torch.Size, dtype: torch.dtype, share: int
+) -> RotaryArgs | None:
     if len(queries[0]) != 4 or len(keys[0]) != 4 or len(cos) != 3 or dtype not in DTYPES:
         return None
-    (rows, heads, tokens, dim), kv_heads = queries[0], keys[0][1]
-    if keys[0] != (rows, kv_heads, tokens, dim) or not heads * kv_heads * dim or dim % 2:
+    (rows, heads, tokens, channels), kv_heads = queries[0], keys[0][1]
+    if keys[0] != (rows, kv_heads, tokens, channels) or not heads * kv_heads * channels:
         return None
-    angles = cos[2]
-    if cos != sin or cos[:2] not in ((rows, tokens), (1, tokens)) or angles not in (dim, dim // 2):
+    angles, dim = cos[2], cos[2] * share
+    if cos != sin or cos[:2] not in ((rows, tokens), (1, tokens)) or not 0 < dim <= channels or dim % 2:
         return None
     if not queries[1][3] == keys[1][3] == 1:
         return None
     stride = 0 if cos[0] == 1 else tokens * angles
-    return RotaryArgs(rows, tokens, dim, angles, None, None, stride, _rows(*queries), _rows(*keys), DTYPES[dtype])
+    return RotaryArgs(
+        rows, tokens, dim, channels - dim, angles, None, None, stride, _rows(*queries), _rows(*keys), DTYPES[dtype]
+    )
 
 
 def turn(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, layout: RotaryArgs) -> tuple[Tensor, Tensor]:
-    """Queries [R, Hq, N, D] and keys [R, H, N, D], turned by their tokens' angles [R or 1, N, D or D/2].
+    """Queries [R, Hq, N, D] and keys [R, H, N, D], turned by their tokens' angles [R or 1, N, A].
 
-    Channels x = i and y = i + D/2 become x cos - y sin and y cos + x sin, products rounded to the dtype before they are
-    added up. Of D angles, each channel has its own. The layout is that of these tensors; outputs lie in memory in the
-    order of inputs.
+    Of the first T = A channels, or 2A where both of a pair share an angle, x = i and y = i + T/2 become x cos - y sin
+    and y cos + x sin, products rounded to the dtype before they are added up. The rest stay as they are. The layout is
+    that of these tensors; outputs lie in memory in the order of inputs.
     """
     turned_queries, turned_keys = torch.empty_like(queries), torch.empty_like(keys)
     args = RotaryArgs.from_buffer_copy(layout)

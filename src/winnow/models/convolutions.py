@@ -14,7 +14,7 @@ from winnow.models.recorded import is_followed
 from winnow.models.trials import CLOSE, drawn, gives, is_packed, takes
 
 _ACTIVATIONS = {None: False, "silu": True, "swish": True}
-"""What may follow a convolution; True for SiLU."""
+"""Activations that may follow a convolution; True for SiLU."""
 
 
 class ConvolutionByKernel:

@@ -9,18 +9,21 @@ from torch import nn
 from winnow.models.calls import Function, Successors, replace_calls
 from winnow.models.convolutions import convolution_for, step_for
 from winnow.models.delta import delta_for
+from winnow.models.scans import scan_for, scan_step_for
 
 BY_NAME: dict[str, Callable[[Function], Function | None]] = {
     "torch_chunk_gated_delta_rule": delta_for,
     "torch_recurrent_gated_delta_rule": delta_for,
     "causal_conv1d_fn": convolution_for,
     "causal_conv1d_update": step_for,
+    "mamba2_chunk_scan": scan_for,
+    "mamba2_selective_state_update": scan_step_for,
 }
 """Names that transformers' models give to the functions, in the module of each, and who tries them."""
 
 
 def recur_in_one_pass(model: nn.Module) -> None:
-    """Has a model's linear attention by the gated delta rule, and its short convolutions, be done by kernels, in place.
+    """Has a model's linear attention, scans of Mamba-2 and short convolutions be done by Winnow's kernels, in place.
 
     torch takes forty operators for a token of a layer, and for a prompt products of small matrices and systems of
     equations. Functions that compute anything else are left: each is tried before. See `replace_calls`.

@@ -19,22 +19,27 @@ _ARGUMENTS = ("q", "k", "cos", "sin")
 _SIZES = (2, 3, 5, 8)
 """Rows, heads, tokens and channels that a function is tried with."""
 
+_REST = 6
+"""Channels behind those, that may stay as they are."""
+
 Embed = Callable[..., tuple[Tensor, Tensor]]
-"""Queries and keys [R, H, N, D], cos and sin [R, N, D], or [R, N, D/2] -> both, turned."""
+"""Queries and keys [R, H, N, D], cos and sin [R, N, A] -> both, turned, in all channels or in the first ones."""
 
 
 class RotaryByKernel:
     """A model's function for rotary embedding, by the kernel where it reads what is given; else as the model's own."""
 
-    def __init__(self, own: Embed, shares_angles: bool) -> None:
-        """own: one that computes the same. shares_angles: with D/2 angles, not D."""
+    def __init__(self, own: Embed, shares_angles: bool, leaves_rest: bool = False) -> None:
+        """own: one that computes the same. shares_angles: for pairs of channels. leaves_rest: those without angles."""
         self._own = own
         self._share = 2 if shares_angles else 1
+        self._leaves_rest = leaves_rest
 
     def __call__(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *other: Any, **named: Any) -> Any:
         """The same as the model's own; `other` and `named` are its own, too."""
-        layout = None if other or named or is_followed(q, k, cos, sin) else rotary.layout_of(q, k, cos, sin)
-        if layout is None or layout.angles * self._share != layout.dim:
+        plain = not other and not named and not is_followed(q, k, cos, sin)
+        layout = rotary.layout_of(q, k, cos, sin, self._share) if plain else None
+        if layout is None or (layout.rest and not self._leaves_rest):
             return self._own(q, k, cos, sin, *other, **named)
         return rotary.turn(q, k, cos, sin, layout)
 
@@ -57,27 +62,27 @@ def by_kernel(own: Embed) -> RotaryByKernel | None:
     """A model's function by the kernel, with as many angles as it takes; None if it computes anything else."""
     if tuple(signature(own).parameters)[: len(_ARGUMENTS)] != _ARGUMENTS:
         return None
-    fitting = (share for share in (False, True) if computes_the_same(own, share))
-    return next((RotaryByKernel(own, share) for share in fitting), None)
+    share = next((each for each in (False, True) if computes_the_same(own, each)), None)
+    return None if share is None else RotaryByKernel(own, share, computes_the_same(own, share, _REST))
 
 
 @torch.no_grad()
-def computes_the_same(own: Embed, shares_angles: bool) -> bool:
+def computes_the_same(own: Embed, shares_angles: bool, rest: int = 0) -> bool:
     """True if the kernel gives what a model's function gives: in bfloat16 to the bit, in float32 but for roundings.
 
-    shares_angles: for D/2 angles, not D.
+    shares_angles: for pairs of channels. rest: channels without angles.
     """
     rows, heads, tokens, dim = _SIZES
     generator = torch.Generator().manual_seed(0)
     for dtype in (torch.float32, torch.bfloat16):
-        queries, keys = (_drawn(generator, rows, each, tokens, dim).to(dtype) for each in (heads, 1))
+        queries, keys = (_drawn(generator, rows, each, tokens, dim + rest).to(dtype) for each in (heads, 1))
         # Angles of which no two are alike, so that channels of other pairs are told.
         cos, sin = _drawn(generator, 2, rows, tokens, dim // 2 if shares_angles else dim).to(dtype)
         try:
             expected = own(queries, keys, cos, sin)
         except (TypeError, ValueError, IndexError, RuntimeError):
             return False  # it takes other tensors
-        layout = rotary.layout_of(queries, keys, cos, sin)
+        layout = rotary.layout_of(queries, keys, cos, sin, 2 if shares_angles else 1)
         assert layout is not None
         found = rotary.turn(queries, keys, cos, sin, layout)
         if not isinstance(expected, tuple) or len(expected) != len(found):
