@@ -243,12 +243,3 @@ def test_rows_take_their_linear_states_along(rows):
             assert all(torch.equal(layer.conv_states[name], state[rows]) for name, state in states.items())
         cache.batch_repeat_interleave(2)
         model(prompt(2 * len(rows), 1), past_key_values=cache)
-
-
-def test_caches_with_linear_states_are_not_joined():
-    model = build("falcon_h1")
-    model.set_attn_implementation("winnow")
-    caches = [filled(model), filled(model)]
-    assert not caches[0].is_attention_alone()
-    with pytest.raises(CacheError, match="cannot be joined: no layer of the model may have a linear state"):
-        winnow.CompressedCache.joined(caches)

@@ -53,13 +53,16 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def given_for_delta(**sizes: int) -> tuple[Tensor, ...]:
+def told(*given: Any, **named: Any) -> str:
+    """A model's own function that says so."""
+    return "own"
+
+
+def given_for_delta() -> tuple[Tensor, ...]:
     """Queries, keys, values, decays and rates."""
-    of = SimpleNamespace(rows=2, tokens=6, heads=2, dim=8, width=6, **sizes)
     torch.manual_seed(0)
-    query, key = torch.randn(2, of.rows, of.tokens, of.heads, of.dim)
-    value, decays = torch.randn(of.rows, of.tokens, 4, of.width), -torch.rand(of.rows, of.tokens, 4)
-    return query, key, value, decays, torch.rand(of.rows, of.tokens, 4)
+    query, key = torch.randn(2, 2, 6, 4, 8)
+    return query, key, torch.randn(2, 6, 4, 6), -torch.rand(2, 6, 4), torch.rand(2, 6, 4)
 
 
 def made_of(model: nn.Module) -> list[nn.Module]:
@@ -158,8 +161,8 @@ def test_what_scans_do_not_read_is_the_models_own_to_do(calls: list[str]) -> Non
     through = nn.Parameter(torch.randn(4))
     by_kernel(*given, 4, D=through).sum().backward()
     assert through.grad is not None
-    with pytest.raises(ValueError, match="packed sequences"):
-        by_kernel(*given, 4, seq_idx=torch.zeros(1))
+    assert ScanByKernel(told)(*given, 4, seq_idx=torch.zeros(1)) == "own"
+    assert ScanByKernel(told)(*given, 4, z=torch.zeros(2, 7, 4, 6)) == "own"
     assert calls == ["scan"]
 
 
@@ -225,14 +228,12 @@ def test_what_kernels_do_not_read_is_the_models_own_to_do(calls: list[str]) -> N
     grown = [each.clone().requires_grad_() for each in given]
     by_kernel(*grown)[0].sum().backward()
     assert all(each.grad is not None for each in grown)
-    with pytest.raises(ValueError, match="packed sequences"):
-        by_kernel(*given, cu_seqlens=torch.tensor([0, 6]))
+    assert DeltaByKernel(told)(*given, cu_seqlens=torch.tensor([0, 6])) == "own"
     inputs, weight, bias = torch.randn(2, 9, 5), torch.randn(9, 4), nn.Parameter(torch.randn(9))
     by_kernel = ConvolutionByKernel(qwen.causal_conv1d_fn)
     by_kernel(inputs, weight, bias, activation="silu").sum().backward()
     assert bias.grad is not None
-    with pytest.raises(ValueError, match="packed sequences"):
-        by_kernel(inputs, weight, None, seq_idx=torch.zeros(1))
+    assert ConvolutionByKernel(told)(inputs, weight, None, seq_idx=torch.zeros(1)) == "own"
     relu = by_kernel(inputs, weight, None, activation="relu")
     torch.testing.assert_close(relu, F.relu(qwen.causal_conv1d_fn(inputs, weight, None)))
     step = StepByKernel(qwen.causal_conv1d_update)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from support.families import build, prompt
+from support.families import ZAYA, build, prompt
 from winnow import CompressedCache
 from winnow.kernels import native
 from winnow.serve.rows import Batch, joins
@@ -41,7 +41,7 @@ def said_alone(model: PreTrainedModel, cache: CompressedCache, token: int) -> Te
     return logits
 
 
-@pytest.mark.parametrize("family", ["gemma3_text", "gpt_oss", "llama"])
+@pytest.mark.parametrize("family", ["gemma3_text", "gpt_oss", "llama", "qwen3_next", "lfm2", "falcon_h1"])
 def test_answers_come_and_go(family: str) -> None:
     model = build(family)
     model.set_attn_implementation("winnow")
@@ -80,7 +80,7 @@ def test_answers_come_and_go(family: str) -> None:
     assert kept.get_seq_length() == alone[1].get_seq_length()
 
 
-def test_linear_states_take_turns() -> None:
-    model = build("qwen3_next")
+def test_windows_beside_linear_states_take_turns() -> None:
+    model = build("zaya", **ZAYA)
     model.set_attn_implementation("winnow")
     assert not joins(read(model, prompt(length=20)[0].tolist()))

@@ -11,7 +11,7 @@ from torch import Tensor
 from winnow.kernels import delta
 from winnow.models.calls import Function
 from winnow.models.recorded import is_followed
-from winnow.models.trials import drawn, gives, is_packed, takes
+from winnow.models.trials import drawn, gives, is_packed, refuses, takes
 
 
 class DeltaByKernel:
@@ -68,19 +68,31 @@ def delta_for(own: Function) -> DeltaByKernel | None:
 
 @torch.no_grad()
 def _is_delta(own: Function) -> bool:
-    """True if the kernel gives what a model's function gives, from no state and from one, with lengths and without."""
+    """True if the kernel gives what a model's function gives, from no state and from one, with lengths and without.
+
+    Also where several values' heads have the same key, unless the function is not for such heads.
+    """
     generator = torch.Generator().manual_seed(0)
     for dtype, normalized in ((torch.float32, True), (torch.bfloat16, True), (torch.float32, False)):
-        query, key = (drawn(generator, 2, 5, 2, 8).to(dtype) for _ in range(2))
-        value, beta = drawn(generator, 2, 5, 4, 6).to(dtype), drawn(generator, 2, 5, 4).sigmoid().to(dtype)
-        g, state = -drawn(generator, 2, 5, 4).exp(), drawn(generator, 2, 4, 8, 6)
-        if not normalized:
-            key = key / 8
-        named = {"output_final_state": True, "use_qk_l2norm_in_kernel": normalized}
-        for initial in (None, state):
-            by_kernel = DeltaByKernel(own)
-            given = None if initial is None else initial.clone()
-            found = by_kernel(query, key, value, g, beta, initial_state=given, **named)
-            if not gives(own, found, query, key, value, g=g, beta=beta, initial_state=initial, **named):
-                return False
+        for heads in (4, 2):
+            given = _numbers(generator, heads, dtype, 1.0 if normalized else 0.1)
+            if heads == 2 and refuses(own, *given):
+                continue
+            for state in (None, drawn(generator, 2, 4, 8, 6)):
+                if not _gives(own, given, state, normalized):
+                    return False
     return True
+
+
+def _numbers(generator: torch.Generator, heads: int, dtype: torch.dtype, size: float) -> tuple[Tensor, ...]:
+    """Queries and keys [2, 5, H, 8], these of a size, values [2, 5, 4, 6], decays and rates [2, 5, 4]."""
+    query, key = (drawn(generator, 2, 5, heads, 8).to(dtype) for _ in range(2))
+    value, rates = drawn(generator, 2, 5, 4, 6).to(dtype), drawn(generator, 2, 5, 4).sigmoid().to(dtype)
+    return query, size * key, value, -drawn(generator, 2, 5, 4).exp(), rates
+
+
+def _gives(own: Function, given: tuple[Tensor, ...], state: Tensor | None, normalized: bool) -> bool:
+    named: dict[str, Any] = {"output_final_state": True, "use_qk_l2norm_in_kernel": normalized}
+    changed = None if state is None else state.clone()
+    found = DeltaByKernel(own)(*given, initial_state=changed, **named)
+    return gives(own, found, *given, initial_state=state, **named)

@@ -14,6 +14,7 @@ PACKED = ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_l
 """Arguments of training on several texts in one row, which the kernels do not tell apart."""
 CLOSE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Differences from a model's own function, at most, as a share of the largest number."""
+_REFUSALS = (TypeError, ValueError, IndexError, RuntimeError)
 
 
 def is_packed(named: dict[str, Any]) -> bool:
@@ -26,11 +27,20 @@ def takes(own: Function, names: tuple[str, ...]) -> bool:
     return tuple(signature(own).parameters)[: len(names)] == names
 
 
+def refuses(own: Function, *given: Any, **named: Any) -> bool:
+    """True for a function that takes other tensors."""
+    try:
+        own(*given, **named)
+    except _REFUSALS:
+        return True
+    return False
+
+
 def gives(own: Function, found: Any, *given: Any, **named: Any) -> bool:
     """True if a model's function gives tensors that are found, but for rounding; False also where it takes others."""
     try:
         expected = own(*given, **named)
-    except (TypeError, ValueError, IndexError, RuntimeError):
+    except _REFUSALS:
         return False
     some, others = _tensors(found), _tensors(expected)
     return len(some) == len(others) and all(map(_close, some, others))
