@@ -13,6 +13,7 @@ from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
+from support.states import assert_close
 from winnow.cache.host_graph import HostGraph
 from winnow.kernels import delta, native
 
@@ -84,18 +85,6 @@ def by_kernel(given: Given, normalized: bool) -> tuple[Tensor, Tensor]:
     layout = delta.layout_of(*given)
     assert layout is not None
     return delta.recur(*given, normalized, layout), given.states
-
-
-def assert_close(found: tuple[Tensor, Tensor], exact: tuple[Tensor, Tensor]) -> None:
-    """Outputs are rounded to their dtype; sums in fp32 are as exact as their largest number."""
-    outputs, states = found
-    assert outputs.is_contiguous()
-    for each, expected in zip(found, exact, strict=True):
-        assert each.shape == expected.shape
-        allowed = 2e-5 * (1 + expected.abs().max()) if expected.numel() else 0
-        allowed = allowed + 0.51 * torch.finfo(each.dtype).eps * expected.abs()
-        assert bool(((each.double() - expected).abs() <= allowed).all()), native.isa()
-    assert states.dtype == torch.float32
 
 
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=SHARED)

@@ -14,6 +14,7 @@ from transformers.models.falcon_h1 import modeling_falcon_h1
 
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
+from support.states import assert_close
 from winnow.cache.host_graph import HostGraph
 from winnow.kernels import native, scan
 
@@ -119,18 +120,6 @@ def by_kernel(given: Given, how: How) -> tuple[Tensor, Tensor]:
     outputs = scan.scan(*given, how.limits, how.softplus, dtype, layout)
     assert outputs.dtype == dtype
     return outputs, given.states
-
-
-def assert_close(found: tuple[Tensor, Tensor], exact: tuple[Tensor, Tensor]) -> None:
-    """Outputs are rounded to their dtype; sums in fp32 are as exact as their largest number."""
-    outputs, states = found
-    assert outputs.is_contiguous()
-    for each, expected in zip(found, exact, strict=True):
-        assert each.shape == expected.shape
-        allowed = 2e-5 * (1 + expected.abs().max()) if expected.numel() else 0
-        allowed = allowed + 0.51 * torch.finfo(each.dtype).eps * expected.abs()
-        assert bool(((each.double() - expected).abs() <= allowed).all()), native.isa()
-    assert states.dtype == torch.float32
 
 
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=SHARED)

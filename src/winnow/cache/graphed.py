@@ -109,8 +109,8 @@ class GraphedDecoder:
         capture: a function that captures work on the model's device; None: the one for this kind of device.
 
     Raises:
-        GraphError: the model has linear or latent layers, on a GPU sliding windows, lies on several devices, or is in
-            assisted decoding.
+        GraphError: the model has latent layers, on a GPU linear ones or sliding windows, lies on several devices, or is
+            in assisted decoding.
         CacheError: the cache belongs to another model or has no compressed prompt, room is not a number of tokens, or
             positions do not match the rows.
     """

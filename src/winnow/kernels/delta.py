@@ -11,9 +11,7 @@ from torch import Tensor
 from winnow.kernels import native
 from winnow.kernels.native_args import DELTA_KEYS, DTYPES, DeltaArgs
 from winnow.kernels.recording import LibraryCall, this_thread
-
-_Shape = tuple[torch.Size, tuple[int, ...]]
-"""Sizes and strides of a tensor."""
+from winnow.kernels.strides import Shape, has_heads_together, shape_of
 
 
 def layout_of(
@@ -27,15 +25,15 @@ def layout_of(
         return None
     if not all(each.is_cpu for each in (queries, keys, values, decays, rates, states)):
         return None
-    shapes = [(each.shape, each.stride()) for each in (queries, keys, values)]
+    shapes = [shape_of(each) for each in (queries, keys, values)]
     return _layout(*shapes, decays.shape, rates.shape, states.shape, dtype)
 
 
 @lru_cache(maxsize=64)
 def _layout(
-    queries: _Shape,
-    keys: _Shape,
-    values: _Shape,
+    queries: Shape,
+    keys: Shape,
+    values: Shape,
     decays: torch.Size,
     rates: torch.Size,
     states: torch.Size,
@@ -48,18 +46,12 @@ def _layout(
         return None
     if not heads * value_heads * dim * value_dim or value_heads % heads or dim > DELTA_KEYS:
         return None
-    if states != (rows, value_heads, dim, value_dim) or not all(map(_lies_in_heads, (queries, keys, values))):
+    if states != (rows, value_heads, dim, value_dim) or not all(map(has_heads_together, (queries, keys, values))):
         return None
     strides = [stride for each in (queries, keys, values) for stride in each[1][:2]]
     addresses = (None, None, None)
     sizes = (rows, tokens, heads, value_heads, dim, value_dim)
     return DeltaArgs(*sizes, *addresses, *strides, dtype=DTYPES[dtype])
-
-
-def _lies_in_heads(each: _Shape) -> bool:
-    """True where a token's heads lie behind each other, and each one's channels beside each other."""
-    (_, _, heads, dim), (_, _, head, channel) = each
-    return (channel == 1 or dim == 1) and (head == dim or heads == 1)
 
 
 def recur(

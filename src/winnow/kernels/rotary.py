@@ -11,9 +11,7 @@ from torch import Tensor
 from winnow.kernels import native
 from winnow.kernels.native_args import DTYPES, RotaryArgs, RotaryRows
 from winnow.kernels.recording import LibraryCall, this_thread
-
-_Shape = tuple[torch.Size, tuple[int, ...]]
-"""Sizes and strides of a tensor."""
+from winnow.kernels.strides import Shape, shape_of
 
 
 def layout_of(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, share: int = 1) -> RotaryArgs | None:
@@ -28,13 +26,13 @@ def layout_of(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, share: in
         queries.is_cpu and keys.is_cpu and cos.is_cpu and sin.is_cpu and cos.is_contiguous() and sin.is_contiguous()
     ):
         return None
-    shapes = ((queries.shape, queries.stride()), (keys.shape, keys.stride()))
+    shapes = (shape_of(queries), shape_of(keys))
     return _layout(*shapes, cos.shape, sin.shape, dtype, share)
 
 
 @lru_cache(maxsize=64)
 def _layout(
-    queries: _Shape, keys: _Shape, cos: torch.Size, sin: torch.Size, dtype: torch.dtype, share: int
+    queries: Shape, keys: Shape, cos: torch.Size, sin: torch.Size, dtype: torch.dtype, share: int
 ) -> RotaryArgs | None:
     if len(queries[0]) != 4 or len(keys[0]) != 4 or len(cos) != 3 or dtype not in DTYPES:
         return None

@@ -11,9 +11,7 @@ from torch import Tensor
 from winnow.kernels import native
 from winnow.kernels.native_args import DTYPES, SCAN_STATE, ScanArgs, address
 from winnow.kernels.recording import LibraryCall, this_thread
-
-_Shape = tuple[torch.Size, tuple[int, ...]]
-"""Sizes and strides of a tensor."""
+from winnow.kernels.strides import Shape, has_heads_together, shape_of
 
 
 def layout_of(inputs: Tensor, steps: Tensor, enter: Tensor, leave: Tensor, states: Tensor) -> ScanArgs | None:
@@ -24,13 +22,13 @@ def layout_of(inputs: Tensor, steps: Tensor, enter: Tensor, leave: Tensor, state
         return None
     if not states.is_cpu or states.dtype is not torch.float32 or not states.is_contiguous():
         return None
-    shapes = [(each.shape, each.stride()) for each in given]
+    shapes = [shape_of(each) for each in given]
     return _layout(*shapes, states.shape, dtype)
 
 
 @lru_cache(maxsize=64)
 def _layout(
-    inputs: _Shape, steps: _Shape, enter: _Shape, leave: _Shape, states: torch.Size, dtype: torch.dtype
+    inputs: Shape, steps: Shape, enter: Shape, leave: Shape, states: torch.Size, dtype: torch.dtype
 ) -> ScanArgs | None:
     if dtype not in DTYPES or not len(inputs[0]) == len(enter[0]) == 4 or enter[0] != leave[0]:
         return None
@@ -39,17 +37,11 @@ def _layout(
         return None
     if not heads * groups * dim * state_dim or heads % groups or state_dim > SCAN_STATE:
         return None
-    if not all(map(_lies_in_heads, (inputs, enter, leave))) or (steps[1][2] != 1 and heads != 1):
+    if not all(map(has_heads_together, (inputs, enter, leave))) or (steps[1][2] != 1 and heads != 1):
         return None
     strides = [stride for each in (inputs, steps, enter, leave) for stride in each[1][:2]]
     addresses = (None, None, None, None)
     return ScanArgs(rows, tokens, heads, groups, dim, state_dim, *addresses, *strides, dtype=DTYPES[dtype])
-
-
-def _lies_in_heads(each: _Shape) -> bool:
-    """True where a token's heads or groups lie behind each other, and each one's channels beside each other."""
-    (_, _, heads, dim), (_, _, head, channel) = each
-    return (channel == 1 or dim == 1) and (head == dim or heads == 1)
 
 
 def scan(
