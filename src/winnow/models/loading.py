@@ -54,7 +54,8 @@ def load_model(
 
     On a CPU plain ones and experts are read without a copy for few rows (`read_weights_directly`,
     `read_experts_directly`), norms and rotary embeddings take one pass (`normalize_in_one_pass`, `embed_in_one_pass`),
-    and MLPs a piece of a long prompt at a time (`feed_in_pieces`), and gate a token in one pass (`gate_in_one_pass`).
+    and so does linear attention (`recur_in_one_pass`, `gate_norms_in_one_pass`), and MLPs a piece of a long prompt at a
+    time (`feed_in_pieces`), and gate a token in one pass (`gate_in_one_pass`).
 
     Raises:
         ModelError: the weights are missing or unreadable, there is no such device, or it has no kernel for `weights`.
