@@ -20,11 +20,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.falcon_h1 import modeling_falcon_h1 as falcon
 from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
 
 import winnow
+from hybrid_shapes import configurations
 from random_models import DTYPE, random_model
 from reporting import machine, markdown_table, of_this_processor, rounds_and_folder, write_results
 from winnow.models.convolutions import ConvolutionByKernel, StepByKernel
@@ -181,53 +182,6 @@ def inputs(heads: tuple[int, int], tokens: int) -> Inputs:
     return Inputs((query, key, value, decays, rates), mixed.mT, weight, norm, gated)
 
 
-def configurations() -> dict[str, PreTrainedConfig]:
-    """Shapes of models; of the vocabulary a quarter, whose layer is not what is compared."""
-    return {
-        "Qwen3.5-0.8B": AutoConfig.for_model(
-            "qwen3_5_text",
-            vocab_size=62080,
-            hidden_size=1024,
-            intermediate_size=3584,
-            num_hidden_layers=24,
-            num_attention_heads=8,
-            num_key_value_heads=2,
-            head_dim=256,
-            linear_num_key_heads=16,
-            linear_num_value_heads=16,
-            tie_word_embeddings=True,
-        ),
-        "LFM2-350M": AutoConfig.for_model(
-            "lfm2",
-            vocab_size=65536,
-            hidden_size=1024,
-            intermediate_size=6656,
-            num_hidden_layers=16,
-            num_attention_heads=16,
-            num_key_value_heads=8,
-            full_attn_idxs=[2, 5, 8, 10, 12, 14],
-            tie_word_embeddings=True,
-        ),
-        "Falcon-H1-0.5B": AutoConfig.for_model(
-            "falcon_h1",
-            vocab_size=32784,
-            hidden_size=1024,
-            intermediate_size=2048,
-            num_hidden_layers=36,
-            num_attention_heads=8,
-            num_key_value_heads=2,
-            head_dim=64,
-            mamba_d_ssm=1536,
-            mamba_n_heads=24,
-            mamba_d_head=64,
-            mamba_d_state=128,
-            mamba_n_groups=1,
-            mamba_chunk_size=128,
-            mamba_rms_norm=False,
-        ),
-    }
-
-
 def models(rounds: int) -> list[Model]:
     """Whole models with Winnow's layers but for those of states, and with these."""
     found = []
@@ -320,7 +274,7 @@ def publish(found: Sequence[Timed], whole: Sequence[Model], options: Namespace) 
         f"[graph of its step](../graphs.md), over a cache of `{METHOD}`. *A model's own*: linear attention, "
         "convolutions and gated norms by transformers' functions, all else, as graphs, norms, MLPs and linear layers, "
         "by Winnow's. *Error*: the norm of the difference of a prompt's logits from transformers' in fp32, as a "
-        f"share of these. Both took turns; medians. Of the vocabulary a quarter.\n\n{table}\n"
+        f"share of these. Both took turns; medians. Vocabularies are cut to about 64 thousand tokens.\n\n{table}\n"
     )
     print(text)
     results = [*map(asdict, found), *map(asdict, whole)]
