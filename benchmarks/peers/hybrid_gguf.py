@@ -12,8 +12,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedConfig
 
 Tensors = dict[str, tuple[int, ...]]
-"""Shapes by name. Two dimensions whose last is a multiple of 32 are a matrix in blocks, unless the name says F32."""
-_BLOCK, _IN_FP32 = 32, ("ssm_conv1d", "shortconv.conv", "ssm_a", "ssm_d")
+"""Shapes by name. Those of two dimensions are matrices in blocks, but for the ends of names in `_IN_FP32`."""
+_BLOCK, _IN_FP32 = 32, ("ssm_conv1d.weight", "shortconv.conv.weight", "ssm_a", "ssm_d")
 _CONTEXT = 32768
 
 
@@ -21,17 +21,13 @@ def write_hybrid_gguf(path: Path, config: PreTrainedConfig) -> None:
     """Writes the file of a configuration's shape. Raises KeyError for another family."""
     import gguf
 
-    architecture, tell, of_layer = _FAMILIES[config.model_type]
+    architecture, tell, _ = _FAMILIES[config.model_type]
     writer = gguf.GGUFWriter(path, architecture)
     _tell_shape(writer, config)
     tell(writer, config)
     _tell_tokens(writer, config.vocab_size)
     chance = np.random.default_rng(0)
-    norm = "token_embd_norm" if architecture == "lfm2" else "output_norm"
-    tensors = {"token_embd.weight": (config.vocab_size, config.hidden_size), f"{norm}.weight": (config.hidden_size,)}
-    for layer in range(config.num_hidden_layers):
-        tensors |= {f"blk.{layer}.{name}": shape for name, shape in of_layer(config, layer).items()}
-    for name, shape in tensors.items():
+    for name, shape in tensors_of(config).items():
         _add(writer, name, shape, chance)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -39,10 +35,20 @@ def write_hybrid_gguf(path: Path, config: PreTrainedConfig) -> None:
     writer.close()
 
 
+def tensors_of(config: PreTrainedConfig) -> Tensors:
+    """All tensors of a model. Raises KeyError for another family."""
+    architecture, _, of_layer = _FAMILIES[config.model_type]
+    norm = "token_embd_norm" if architecture == "lfm2" else "output_norm"
+    found = {"token_embd.weight": (config.vocab_size, config.hidden_size), f"{norm}.weight": (config.hidden_size,)}
+    for layer in range(config.num_hidden_layers):
+        found |= {f"blk.{layer}.{name}": shape for name, shape in of_layer(config, layer).items()}
+    return found
+
+
 def _add(writer: Any, name: str, shape: tuple[int, ...], chance: np.random.Generator) -> None:
     import gguf
 
-    if len(shape) < 2 or any(part in name for part in _IN_FP32):
+    if len(shape) < 2 or name.endswith(_IN_FP32):
         writer.add_tensor(name, (0.02 * chance.standard_normal(shape)).astype(np.float32))
         return
     kind = gguf.GGMLQuantizationType.Q8_0 if name == "token_embd.weight" else gguf.GGMLQuantizationType.Q4_0
