@@ -70,11 +70,13 @@ def _convolved(
 
 
 def convolution_for(own: Function) -> ConvolutionByKernel | None:
+    """A model's function for prompts by the kernel; None if it computes anything else."""
     wanted = ("hidden_states", "weight", "bias", "activation")
     return ConvolutionByKernel(own) if takes(own, wanted) and _is_convolution(unwrap(own)) else None
 
 
 def step_for(own: Function) -> StepByKernel | None:
+    """A model's function for tokens by the kernel; None if it computes anything else."""
     wanted = ("hidden_states", "conv_state", "weight", "bias", "activation")
     return StepByKernel(own) if takes(own, wanted) and _is_step(unwrap(own)) else None
 

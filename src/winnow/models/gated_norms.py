@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from winnow.kernels import native
 from winnow.kernels.norm import GatedNormPlan, NormWeight
+from winnow.models.norms import settings_of
 from winnow.models.planned import Planned, place_of
 from winnow.models.replacing import StandIn, replace_alike
 
@@ -88,12 +89,7 @@ def gate_norms_in_one_pass(model: nn.Module) -> None:
 
 
 def _kind_of(norm: nn.Module) -> tuple[object, ...] | None:
-    """The same for norms that differ in the numbers of their weight only; None for what does not fit."""
-    if not CompiledGatedNorm.fits(norm):
-        return None
-    settings = sorted((name, repr(value)) for name, value in vars(norm).items() if not name.startswith("_"))
-    weight = norm.get_parameter("weight")
-    return type(norm), weight.shape, weight.dtype, *settings
+    return settings_of(norm) if CompiledGatedNorm.fits(norm) else None
 
 
 @torch.no_grad()

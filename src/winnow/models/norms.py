@@ -75,9 +75,11 @@ def normalize_in_one_pass(model: nn.Module) -> None:
 
 
 def _kind_of(norm: nn.Module) -> tuple[object, ...] | None:
-    """The same for norms that differ in the numbers of their weight only; None for what does not fit."""
-    if not CompiledRMSNorm.fits(norm):
-        return None
+    return settings_of(norm) if CompiledRMSNorm.fits(norm) else None
+
+
+def settings_of(norm: nn.Module) -> tuple[object, ...]:
+    """The same for norms that differ in the numbers of their weight only."""
     settings = sorted((name, repr(value)) for name, value in vars(norm).items() if not name.startswith("_"))
     weight = norm.get_parameter("weight")
     return type(norm), weight.shape, weight.dtype, *settings
