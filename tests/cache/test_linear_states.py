@@ -202,6 +202,18 @@ def test_a_step_is_taken_back_with_its_states() -> None:
     assert replayed(both, 3)[-1]
 
 
+def test_the_first_step_after_a_prompt_of_inference_mode_is_taken_back() -> None:
+    places = twins_here(build("qwen3_next"))
+    with torch.inference_mode():
+        both = places.pair()
+    before = both.graphed().states()
+    both.decoder.step(both.token)
+    both.decoder.take_back(before)
+    same_states(both)
+    with torch.inference_mode():  # which ordinary steps over such a prompt need
+        assert replayed(both, 4)[-1]
+
+
 def test_padding_is_seen_by_the_prompt_alone() -> None:
     both = twins_here(build("qwen3_next"))
     mask = torch.ones(2, PROMPT, dtype=torch.int64)

@@ -194,6 +194,7 @@ class GraphedDecoder:
 
     def states(self) -> list[KeptState]:
         """A copy of the states of linear layers, with which `take_back` takes back the next step."""
+        self._states.make_writable()  # what is taken back is written to the memory of now
         return self._states.mark()
 
     def take_back(self, states: list[KeptState] | None = None) -> None:
