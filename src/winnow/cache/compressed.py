@@ -22,13 +22,13 @@ from winnow.cache.gradients import check_no_gradients
 from winnow.cache.guards import begun_anew, check_implementation, check_model, optional_count, text_config
 from winnow.cache.hybrid import (
     check_crop,
-    detach_state,
     heads_of,
     holds_state,
     is_attention_alone,
     is_of_rows,
     layers_of,
     parts_of,
+    settle_state,
 )
 from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
@@ -41,6 +41,7 @@ from winnow.cache.progress import Part
 from winnow.cache.sliding_layer import CompactSlidingLayer
 from winnow.cache.sliding_step import leave, notes_arrive, try_notes
 from winnow.cache.stats import CacheStats, storage_bytes
+from winnow.cache.writable import writable
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
@@ -416,8 +417,7 @@ class CompressedCache(Cache):
         """Same as in transformers."""
         self._touch_linear(layer_idx)
         state: Tensor = super().update_conv_state(conv_states, layer_idx, state_idx, **kwargs)
-        if state.requires_grad:
-            detach_state(self.layers[layer_idx].conv_states, state_idx)
+        settle_state(self.layers[layer_idx].conv_states, state_idx)
         return state
 
     def update_recurrent_state(
@@ -426,8 +426,7 @@ class CompressedCache(Cache):
         """Same as in transformers."""
         self._touch_linear(layer_idx)
         state: Tensor = super().update_recurrent_state(recurrent_states, layer_idx, state_idx, **kwargs)
-        if state.requires_grad:
-            detach_state(self.layers[layer_idx].recurrent_states, state_idx)
+        settle_state(self.layers[layer_idx].recurrent_states, state_idx)
         return state
 
     def take_back_unfinished(self) -> None:
@@ -522,7 +521,7 @@ class CompressedCache(Cache):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Reorders the rows: row i becomes what row beam_idx[i] was."""
-        with self.compression.progress.changing():
+        with self.compression.progress.changing(), writable():
             # Brought to the host once; every layer looks at it.
             super().reorder_cache(beam_idx.cpu())
 

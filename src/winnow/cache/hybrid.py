@@ -27,6 +27,7 @@ from winnow.cache.layer_config import of_layer
 from winnow.cache.linear_states import join_states
 from winnow.cache.progress import Part
 from winnow.cache.sliding_layer import CompactSlidingLayer
+from winnow.cache.writable import writable
 from winnow.errors import OWN_CACHE, CacheError, ModelError
 from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
@@ -97,9 +98,16 @@ class CompressedHybridLayer(LinearAttentionLayer, CompressedLayer):
     prefetch = offload
 
 
-def detach_state(states: dict[int, Tensor], index: int) -> None:
-    """Lets go of the graph behind one of a layer's linear states, which keeps its place in memory."""
-    states[index] = states[index].detach()
+def settle_state(states: dict[int, Tensor], index: int) -> None:
+    """Has one of a layer's linear states be changed in place by later tokens, wherever these come.
+
+    The graph behind it is let go of, and one that was made in inference mode is copied, for tokens outside of it.
+    """
+    if states[index].requires_grad:
+        states[index] = states[index].detach()
+    if states[index].is_inference():
+        with writable():
+            states[index] = states[index].clone()
 
 
 def is_attention_alone(layer: CacheLayerMixin) -> bool:
