@@ -8,7 +8,7 @@ INSTRUCTION_SETS ?= here
 TRANSFORMERS_LOW := 5.19.0
 # Files that depend on what a release of transformers does; the rest of folding and of grammars is Winnow's own.
 INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.py compressed.py context.py guards.py \
-	latent.py replay.py spanning.py properties.py extras.py masks.py owner.py failed_memory.py hybrid.py autocast.py context_inputs.py rotary.py projection.py \
+	latent.py latent_steps.py replay.py spanning.py properties.py extras.py masks.py owner.py failed_memory.py hybrid.py autocast.py context_inputs.py rotary.py projection.py \
 	fold.py fold_rows.py fold_crop.py padded_turns.py fold_turns.py recent_queries.py tail.py packed_caches.py compositions.py interrupted.py \
 	gradients.py misuse.py another_prompt.py right_padding.py attending.py images.py window_mask.py window_ring.py \
 	placement.py paid.py quantized_models.py token_step.py torch_compile.py cuda.py graphed_caches.py while_graphed.py host_graph.py linear_states.py beside_others.py older_code.py) \

@@ -13,6 +13,7 @@
 #include "known/convolution.hpp"
 #include "known/decode.hpp"
 #include "known/delta.hpp"
+#include "known/latent.hpp"
 #include "known/linear.hpp"
 #include "known/mix.hpp"
 #include "known/norm.hpp"
@@ -36,7 +37,7 @@ constexpr Kernel kernels[] = {{"decode", check_decode}, {"shared", check_shared}
                               {"prefill", check_prefill}, {"prune", check_prune}, {"rotate", check_rotate},
                               {"linear", check_linear}, {"stack", check_stack}, {"mix", check_mix}, {"norm", check_norm},
                               {"rotary", check_rotary}, {"gated", check_gated}, {"delta", check_delta},
-                              {"convolve", check_convolution}, {"scan", check_scan}};
+                              {"convolve", check_convolution}, {"scan", check_scan}, {"latent", check_latent}};
 
 // True if a case passes; its number says all about it.
 bool passes(const Kernel& kernel, uint64_t number) {

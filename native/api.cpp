@@ -7,6 +7,7 @@
 #include "attend/attend.hpp"
 #include "convolution/contract.hpp"
 #include "delta/contract.hpp"
+#include "latent/latent.hpp"
 #include "linear/active.hpp"
 #include "linear/contract.hpp"
 #include "linear/many_rows.hpp"
@@ -95,6 +96,9 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_SWISH),
     WINNOW_NAMED(WINNOW_GELU_TANH),
     WINNOW_NAMED(WINNOW_GELU),
+    WINNOW_NAMED(WINNOW_HALVES),
+    WINNOW_NAMED(WINNOW_INTERLEAVED),
+    WINNOW_NAMED(WINNOW_COMPLEX),
     WINNOW_NAMED(WINNOW_UNSCALED),
     WINNOW_NAMED(WINNOW_PER_SLOT),
     WINNOW_NAMED(WINNOW_GROUPED),
@@ -113,6 +117,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_CONSTANT),
     WINNOW_NAMED(sizeof(winnow_rows)),
     WINNOW_NAMED(sizeof(winnow_part)),
+    WINNOW_NAMED(sizeof(winnow_latent)),
     WINNOW_NAMED(sizeof(winnow_decode_args)),
     WINNOW_NAMED(sizeof(winnow_prune_args)),
     WINNOW_NAMED(sizeof(winnow_rotate_args)),
@@ -143,7 +148,7 @@ const winnow_constant* winnow_contract(void) { return contract; }
 int32_t winnow_decode(const winnow_decode_args* args) {
   if (!winnow::lengths_fit(*args)) return WINNOW_BAD_LENGTH;
   if (!winnow::parts_fit(*args)) return WINNOW_BAD_PART;
-  return with_memory([&] { winnow::attend(*args); });
+  return with_memory([&] { args->latent ? winnow::attend_latents(*args) : winnow::attend(*args); });
 }
 
 int32_t winnow_prune(const winnow_prune_args* args) {

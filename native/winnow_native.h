@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 22
+#define WINNOW_ABI 23
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -123,8 +123,20 @@ struct winnow_part {
   struct winnow_rows keys, values;
 };
 
+/* What heads of multi-head latent attention make of the latents of D channels that they share: head h the plain channels
+ * W_k,h·c of its keys, and its values W_v,h·c. */
+struct winnow_latent {
+  int64_t plain_dim, output_dim;        /* channels of W_k,h·c and of W_v,h·c, each at least 1 */
+  const void *weight;                   /* [G, plain_dim + output_dim, D] contiguous: W_k,h above W_v,h */
+  const void *scales;                   /* [G, plain_dim + output_dim] of the model's dtype where bits is 8, else null */
+  int32_t bits;                         /* of the weight: 16: as it is, in the model's dtype; 8: signed whole numbers */
+};
+
 /* One call of decode attention: R rows, H KV heads, G query heads for each (group_size), Q new tokens. Strides count
- * elements. Rows whose parts are the same memory read it together, once. Nothing is retained after the call. */
+ * elements. Rows whose parts are the same memory read it together, once. Nothing is retained after the call.
+ *
+ * With `latent`, H is 1, keys are latents and values are the rotated channels of the same tokens' keys, which all heads share.
+ * A query then has plain_dim + Dv channels, and an output output_dim. */
 struct winnow_decode_args {
   int64_t rows, heads, group_size, queries;
   int64_t key_dim, value_dim;
@@ -142,6 +154,7 @@ struct winnow_decode_args {
   const void *query;                    /* [R, H*G, Q, D], last axis contiguous */
   int64_t query_row_stride, query_head_stride, query_token_stride;
   void *output;                         /* [R, Q, H*G, Dv] contiguous */
+  const struct winnow_latent *latent;   /* or null */
 };
 
 /* S rows whose largest entries are kept; src/winnow/kernels/pruning_reference.py says what the arrays mean. Nothing
@@ -193,7 +206,7 @@ struct winnow_append_args {
   struct winnow_columns first, second; /* second.target may be null: there is one buffer */
   int64_t *lengths;            /* [R] tokens that rows hold, which grow by Q; or null: all hold `column`, which stays */
   int64_t column;
-  int64_t *seen;               /* [R] tokens that rows saw, which grow by 1; lengths become those of a ring. Or null: no rings */
+  int64_t *seen;               /* [R] tokens that rows saw, which grow by 1; lengths become those of a ring. Null: no rings */
   int64_t window;              /* 1 <= window of a ring; columns from C on have no room */
 };
 
@@ -294,7 +307,15 @@ struct winnow_rotary_rows {
   int64_t target_row, target_head, target_token;
 };
 
-/* Rotary embedding: channels i and i + dim / 2 of a token are turned by its angles. */
+/* Pairs of channels that are a point: in the source, and in the target. */
+enum winnow_points {
+  WINNOW_HALVES = 0,      /* i and i + dim / 2, in both */
+  WINNOW_INTERLEAVED = 1, /* neighbors 2 i and 2 i + 1, which have the angle i; in the target i and i + dim / 2 */
+  WINNOW_COMPLEX = 2      /* neighbors in both. Angles are complex numbers of fp32, so dim of fp32 in `cos` for each token;
+                           * nothing is rounded before the end */
+};
+
+/* Rotary embedding: points of a token are turned by its angles. */
 struct winnow_rotary_args {
   int64_t rows, tokens, dim;   /* dim is even */
   int64_t rest;                /* channels behind these, which stay as they are */
@@ -302,6 +323,7 @@ struct winnow_rotary_args {
   const void *cos, *sin;       /* [rows or 1, tokens, angles] contiguous */
   int64_t angles_row;          /* elements from a row's angles to the next row's; 0 where all rows have the same */
   struct winnow_rotary_rows queries, keys;
+  int32_t points;              /* a winnow_points */
   int32_t dtype;
   int32_t threads;
 };

@@ -26,6 +26,24 @@ inline winnow_rotary_rows rotary_rows(Bytes& from, Arrays& arrays, const winnow_
   return made;
 }
 
+// A pair: where its cosines and sines are, and its channels in the source and in the target.
+struct RotaryPair {
+  int64_t cosines[2], sines[2], channels[2], targets[2];
+};
+
+inline RotaryPair rotary_pair(const winnow_rotary_args& args, int64_t i) {
+  const int64_t half = args.dim / 2, next = (i + half) % args.angles;
+  switch (args.points) {
+    case WINNOW_COMPLEX: return {{2 * i, 2 * i}, {2 * i + 1, 2 * i + 1}, {2 * i, 2 * i + 1}, {2 * i, 2 * i + 1}};
+    case WINNOW_INTERLEAVED: return {{i, i}, {i, i}, {2 * i, 2 * i + 1}, {i, i + half}};
+    default: return {{i, next}, {i, next}, {i, i + half}, {i, i + half}};
+  }
+}
+
+inline int32_t dtype_of_angles(const winnow_rotary_args& args) {
+  return args.points == WINNOW_COMPLEX ? static_cast<int32_t>(WINNOW_F32) : args.dtype;
+}
+
 inline void expect_turned(const winnow_rotary_args& args, const winnow_rotary_rows& heads) {
   std::vector<double> found, expected;
   double largest = 0;
@@ -37,13 +55,16 @@ inline void expect_turned(const winnow_rotary_args& args, const winnow_rotary_ro
         const int64_t source = row * heads.source_row + head * heads.source_head + token * heads.source_token;
         const int64_t target = row * heads.target_row + head * heads.target_head + token * heads.target_token;
         for (int64_t i = 0; i < args.dim; ++i) {
-          const double number = number_at(args.dtype, heads.source, source + i);
-          const double other = number_at(args.dtype, heads.source, source + (i < half ? i + half : i - half));
-          const double one = number * number_at(args.dtype, args.cos, angles + i % args.angles);
-          const double two = (i < half ? -other : other) * number_at(args.dtype, args.sin, angles + i % args.angles);
+          const RotaryPair pair = rotary_pair(args, i % half);
+          const double cosine = number_at(dtype_of_angles(args), args.cos, angles + pair.cosines[i / half]);
+          const double sine = number_at(dtype_of_angles(args), args.sin, angles + pair.sines[i / half]);
+          const double number = number_at(args.dtype, heads.source, source + pair.channels[i / half]);
+          const double other = number_at(args.dtype, heads.source, source + pair.channels[1 - i / half]);
+          const double one = number * cosine;
+          const double two = (i < half ? -other : other) * sine;
           largest = std::fmax(largest, std::fabs(one) + std::fabs(two));
           expected.push_back(one + two);
-          found.push_back(number_at(args.dtype, heads.target, target + i));
+          found.push_back(number_at(args.dtype, heads.target, target + pair.targets[i / half]));
         }
         for (int64_t i = args.dim; i < args.dim + args.rest; ++i) {
           const bool same = number_at(args.dtype, heads.target, target + i) == number_at(args.dtype, heads.source, source + i);
@@ -68,10 +89,12 @@ inline void check_rotary(Bytes& from, uint64_t seed) {
   args.rest = from.coin() ? 0 : from.among(1, 70);
   const bool shared = from.coin();
   args.angles = from.coin() ? args.dim : args.dim / 2;
+  args.points = static_cast<int32_t>(from.below(3));
+  if (args.points == WINNOW_COMPLEX) args.angles = args.dim;
   args.angles_row = shared ? 0 : args.tokens * args.angles;
   const int64_t angles = (shared ? 1 : args.rows) * args.tokens * args.angles;
-  args.cos = arrays.numbers(args.dtype, angles, false);
-  args.sin = arrays.numbers(args.dtype, angles, false);
+  args.cos = arrays.numbers(dtype_of_angles(args), angles, false);
+  args.sin = args.points == WINNOW_COMPLEX ? args.cos : arrays.numbers(args.dtype, angles, false);
   args.queries = rotary_rows(from, arrays, args);
   args.keys = rotary_rows(from, arrays, args);
   expect(winnow_rotary(&args) == WINNOW_OK, "winnow_rotary refused");

@@ -36,19 +36,33 @@ class RowWriter {
 
   // Rows of a format that the bytes choose -> their numbers [S, dim].
   std::vector<double> write_packed(winnow_rows& rows) {
-    constexpr int32_t widths[] = {16, 8, 6, 4, 3, 2};
-    rows.bits = widths[side_.keys && side_.grouped ? from_.among(1, 5) : from_.below(6)];
-    rows.kept = side_.dim;
+    choose_width(rows);
     const int64_t kind = from_.below(4);
     if (kind == 0 && !(side_.keys && side_.grouped)) return write_masked(rows);
     if (kind == 1 && side_.keys) return write_columns(rows);
-    std::vector<double> numbers = joined(write_entries(rows, kept_by_all(side_.dim)));
-    if (rows.bits != 16) turn(rows, numbers);
-    return numbers;
+    return write_all(rows);
+  }
+
+  // The same of a format that keeps all channels.
+  std::vector<double> write_whole(winnow_rows& rows) {
+    choose_width(rows);
+    return write_all(rows);
   }
 
  private:
   using Entries = std::vector<std::vector<double>>;  // of every slot
+
+  void choose_width(winnow_rows& rows) {
+    constexpr int32_t widths[] = {16, 8, 6, 4, 3, 2};
+    rows.bits = widths[side_.keys && side_.grouped ? from_.among(1, 5) : from_.below(6)];
+    rows.kept = side_.dim;
+  }
+
+  std::vector<double> write_all(winnow_rows& rows) {
+    std::vector<double> numbers = joined(write_entries(rows, kept_by_all(side_.dim)));
+    if (rows.bits != 16) turn(rows, numbers);
+    return numbers;
+  }
 
   std::vector<int64_t> kept_by_all(int64_t count) const {
     return std::vector<int64_t>(static_cast<size_t>(side_.slots()), count);

@@ -92,12 +92,24 @@ inline bool part_fits(const winnow_part& part, const winnow_decode_args& args) {
          rows_fit(part.values, {part.slots, args.heads, args.value_dim, bytes, false});
 }
 
+// Latents are of one head, and all of their channels are there.
+inline bool latents_fit(const winnow_decode_args& args) {
+  const winnow_latent& latent = *args.latent;
+  const bool has_weight = latent.weight && (latent.bits == 16 || (latent.bits == 8 && latent.scales));
+  if (args.heads != 1 || !has_weight || latent.plain_dim < 1 || latent.output_dim < 1) return false;
+  const auto lacks_some = [](const winnow_rows& rows) { return rows.masks || rows.channels || rows.kept == 0; };
+  return std::none_of(args.parts + args.part_bounds[0], args.parts + args.part_bounds[args.rows], [&](const winnow_part& part) {
+    return part.packed && (lacks_some(part.keys) || lacks_some(part.values));
+  });
+}
+
 inline bool parts_fit(const winnow_decode_args& args) {
   if (args.dtype < WINNOW_F32 || args.dtype > WINNOW_F16 || args.part_bounds[0] < 0) return false;
   if (args.heads < 1 || args.group_size < 1 || args.key_dim < 1 || args.value_dim < 1) return false;
   for (int64_t row = 0; row < args.rows; ++row) {
     if (args.part_bounds[row] > args.part_bounds[row + 1]) return false;
   }
+  if (args.latent && !latents_fit(args)) return false;
   return std::all_of(args.parts + args.part_bounds[0], args.parts + args.part_bounds[args.rows],
                      [&](const winnow_part& part) { return part_fits(part, args); });
 }

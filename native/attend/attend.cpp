@@ -7,6 +7,7 @@
 #include "attend/contract.hpp"
 #include "attend/cutting.hpp"
 #include "attend/sharing.hpp"
+#include "latent/scratch.hpp"
 #include "matrix/amx/sizes.hpp"
 #include "matrix/sizes.hpp"
 #include "packed/scratch.hpp"
@@ -46,6 +47,14 @@ class Layout {
   int64_t used_ = 0;
 };
 
+// Sizes as chunk functions know them: latents are both what queries meet first and what is summed up.
+Shape shape_of_call(const winnow_decode_args& args, Slice slice) {
+  const int64_t asked = args.latent ? args.key_dim + args.value_dim : args.key_dim;
+  const int64_t summed = args.latent ? args.key_dim : args.value_dim;
+  return {args.group_size * slice.count, args.group_size, asked, summed, round_up(asked, 16), round_up(summed, 16),
+          args.scaling, args.softcap};
+}
+
 // One call, or one slice of it: all that the threads share.
 class Job {
  public:
@@ -53,8 +62,7 @@ class Job {
       : args_(args),
         slice_(slice),
         isa_(active_isa()),
-        shape_{args.group_size * slice.count, args.group_size, args.key_dim, args.value_dim,
-               round_up(args.key_dim, 16), round_up(args.value_dim, 16), args.scaling, args.softcap},
+        shape_(shape_of_call(args, slice)),
         chunks_(chunks) {
     const Cutting cutting(args, slice, sharing);
     const Amount amount = cutting.amount();
@@ -108,7 +116,9 @@ class Job {
     }
   }
 
-  bool is_matrix(const Shape& shape, const Chunk& chunk) const { return isa_.matrix.serves[args_.dtype](shape, chunk); }
+  bool is_matrix(const Shape& shape, const Chunk& chunk) const {
+    return args_.latent || isa_.matrix.serves[args_.dtype](shape, chunk);
+  }
 
   void lay_out(Layout& layout) {
     numbers_.max = layout.take<float>(needs_.stats);
@@ -123,12 +133,13 @@ class Job {
     Shape widest = shape_;
     widest.queries = needs_.matrix_queries;
     const bool many = needs_.matrix_queries > 0;
+    const int64_t matrix = !many ? 0 : args_.latent ? latent_floats(widest) : matrix_floats(widest);
     for (int slot = 0; slot < threads_; ++slot) {
       const Scratch own{layout.take<float>(kQueryPad * shape_.query_width), layout.take<float>(kQueryPad * kLogitStride),
                         layout.take<float>(kQueryPad * shape_.query_width),
                         layout.take<float>(needs_.packed ? packed_floats(shape_) : 0),
-                        layout.take<float>(many ? matrix_floats(widest) : 0),
-                        layout.take<uint32_t>(many ? tile_words(widest) : 0)};
+                        layout.take<float>(matrix),
+                        layout.take<uint32_t>(many && !args_.latent ? tile_words(widest) : 0)};
       if (layout.is_real()) scratch_[slot] = own;
     }
   }
@@ -170,6 +181,7 @@ class Job {
   }
 
   const ChunkFunction* functions_for(const Shape& shape, const Chunk& chunk) const {
+    if (args_.latent) return chunk.part ? isa_.matrix.latent_packed : isa_.matrix.latent_dense;
     if (is_matrix(shape, chunk)) return chunk.part ? isa_.matrix.packed : isa_.matrix.dense;
     return chunk.part ? isa_.packed.chunk : isa_.kernels.dense;
   }
@@ -191,8 +203,8 @@ class Job {
 
   void merge(int64_t row, int64_t head) const {
     const int64_t query_head = head * args_.group_size, owner = row_head(row, head), first = first_piece_[owner];
-    const int64_t token_stride = args_.heads * args_.group_size * args_.value_dim;
-    const int64_t element = (row * args_.queries + slice_.first) * token_stride + query_head * args_.value_dim;
+    const int64_t token_stride = args_.heads * args_.group_size * shape_.value_dim;
+    const int64_t element = (row * args_.queries + slice_.first) * token_stride + query_head * shape_.value_dim;
     const HeadPartials partials{first_piece_[owner + 1] - first, pieces_ + first,
                                 weights_ + first * shape_.stats_width(),
                                 args_.sinks ? args_.sinks + query_head : nullptr};

@@ -32,9 +32,15 @@ inline void attend_panel(const Shape& shape, const MatrixScratch& matrix, int64_
                          int64_t tokens, const Partial& out) {
   constexpr int64_t kLanes = kVectors * Vec::width;
   score_panel<kVectors>(matrix.panels + first * key_dim, matrix.keys, key_dim, tokens, matrix.logits);
+  const Cap cap(shape);
   for (int64_t lane = 0; lane < kLanes; lane += Vec::width) {
-    softmax_lanes(shape, matrix, matrix.logits + lane, kLanes, tokens, load(matrix.biases + first + lane),
-                  out.max + first + lane, out.sum + first + lane, matrix.factors + lane);
+    float* logits = matrix.logits + lane;
+    const Vec bias = load(matrix.biases + first + lane);
+    const auto logit_of = [&](int64_t t) {
+      return cap(fma(load(logits + t * kLanes), broadcast(matrix.key_scales[t]), bias));
+    };
+    softmax_lanes(tokens, logit_of, matrix.value_scales, logits, kLanes, out.max + first + lane, out.sum + first + lane,
+                  matrix.factors + lane);
   }
   weigh_panel(matrix.logits, kLanes, least(kLanes, shape.queries - first), matrix.factors, matrix.values,
               shape.value_dim, tokens, out.acc + first * shape.value_width, shape.value_width);

@@ -5,6 +5,7 @@
 #include "convolution/convolution.hpp"
 #include "delta/delta.hpp"
 #include "dense/chunk.hpp"
+#include "latent/project.hpp"
 #include "linear/gate.hpp"
 #include "linear/linear.hpp"
 #include "linear/weigh.hpp"
@@ -40,6 +41,8 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {rotary<float>, rotary<Bf16>, rotary<Fp16>},
                                      {kDelta<float>, kDelta<Bf16>, kDelta<Fp16>},
                                      {kConvolution<float>, kConvolution<Bf16>, kConvolution<Fp16>},
-                                     {kScan<float>, kScan<Bf16>, kScan<Fp16>}};
+                                     {kScan<float>, kScan<Bf16>, kScan<Fp16>},
+                                     {kLatent<float, float>, kLatent<Bf16, Bf16>, kLatent<Fp16, Fp16>},
+                                     {kLatent<float, Int8>, kLatent<Bf16, Int8>, kLatent<Fp16, Int8>}};
 
 }  // namespace winnow

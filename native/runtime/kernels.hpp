@@ -4,6 +4,7 @@
 #include "attend/contract.hpp"
 #include "convolution/contract.hpp"
 #include "delta/contract.hpp"
+#include "latent/contract.hpp"
 #include "linear/contract.hpp"
 #include "norm/contract.hpp"
 #include "prefill/contract.hpp"
@@ -40,6 +41,7 @@ struct Kernels {
   DeltaKernel delta[kDtypes];
   ConvolutionKernel convolution[kDtypes];
   ScanKernel scan[kDtypes];
+  LatentKernel latent[kDtypes], latent_int8[kDtypes];
 };
 
 // Apart from the others, as compilers take the longest for them. All dtypes together, as they share most functions.
@@ -55,6 +57,8 @@ struct MatrixKernels {
   ChunkFunction packed[kDtypes];
   ServesFunction serves[kDtypes];
   const PrefillKernel* prefill[kDtypes];  // null: there is none that is faster
+  ChunkFunction latent_dense[kDtypes];
+  ChunkFunction latent_packed[kDtypes];
 };
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.

@@ -1,4 +1,5 @@
 // Products of matrices, compiled once per instruction set, which WINNOW_ISA names.
+#include "latent/chunk.hpp"
 #include "matrix/chunk.hpp"
 #include "runtime/kernels.hpp"
 
@@ -10,6 +11,10 @@
 #define WINNOW_PANELS
 #endif
 
+#define WINNOW_LATENT_CHUNKS                                                              \
+  {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>},        \
+  {latent_packed_chunk<float>, latent_packed_chunk<Bf16>, latent_packed_chunk<Fp16>}
+
 namespace winnow {
 
 #ifdef __AMX_INT8__
@@ -17,17 +22,19 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, dense_in_tiles<Bf16>, dense_in_tiles<Fp16>},
     {matrix_packed_chunk<float>, packed_in_tiles<Bf16>, packed_in_tiles<Fp16>},
     {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>},
-    {nullptr, &kPrefillInTiles, nullptr}};
+    {nullptr, &kPrefillInTiles, nullptr},
+    WINNOW_LATENT_CHUNKS};
 #else
 constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
     {matrix_packed_chunk<float>, matrix_packed_chunk<Bf16>, matrix_packed_chunk<Fp16>},
     {matrix_serves<float>, matrix_serves<Bf16>, matrix_serves<Fp16>},
 #ifdef WINNOW_PANELS
-    {&kPrefillInPanels<float>, &kPrefillInPanels<Bf16>, &kPrefillInPanels<Fp16>}};
+    {&kPrefillInPanels<float>, &kPrefillInPanels<Bf16>, &kPrefillInPanels<Fp16>},
 #else
-    {nullptr, nullptr, nullptr}};
+    {nullptr, nullptr, nullptr},
 #endif
+    WINNOW_LATENT_CHUNKS};
 #endif
 
 }  // namespace winnow

@@ -371,16 +371,6 @@ def test_other_kernels_are_refused() -> None:
             decoder.step(first.argmax(-1))
 
 
-def test_latent_layers_are_refused() -> None:
-    model = build("deepseek_v3")
-    model.set_attn_implementation("winnow")
-    cache = CompressedCache(model, "snapkv(window=4) @ 12")
-    with torch.no_grad():
-        model(prompt(), past_key_values=cache)
-    with pytest.raises(CacheError, match=r"LatentLayer.*cannot be captured in a graph; call the model itself"):
-        GraphedDecoder(model, cache)
-
-
 @pytest.mark.parametrize(("family", "layer"), ONLY_HERE.items())
 def test_sliding_and_linear_layers_are_refused_on_a_device(family: str, layer: str) -> None:
     with places(kernels=False):

@@ -16,6 +16,7 @@ from winnow.cache.projection import output_projection
 from winnow.cache.replay_words import ReplayWords
 from winnow.errors import ModelError
 from winnow.models import quantize_weights
+from winnow.models.int8 import Int8Linear
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 N, STEPS = 40, 8
@@ -135,7 +136,7 @@ def test_contexts_come_back_and_tell_other_weights_apart(model, tmp_path):
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_models_with_latents(scheme):
     model = quantized(scheme, "deepseek_v3")
-    assert type(model.model.layers[0].self_attn.kv_b_proj) is nn.Linear
+    assert type(model.model.layers[0].self_attn.kv_b_proj) is Int8Linear
     ids = prompt(length=N + STEPS)
     with oracle_attention(model):
         expected = stepwise(model, ids, DynamicCache(config=model.config))

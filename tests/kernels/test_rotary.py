@@ -11,9 +11,16 @@ from torch import Tensor
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
 from winnow.kernels import native, rotary
+from winnow.kernels.rotary import COMPLEX, HALVES, INTERLEAVED, Turning
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
+OF_NEIGHBORS = (
+    *(st.integers(0, 3), st.integers(1, 5), st.integers(0, 40)),
+    st.sampled_from([1, 3, 4, 7, 8, 9, 12, 15, 16, 17, 20, 24, 31, 32, 40]),
+    *(st.integers(0, 40) | st.just(0), st.sampled_from(DTYPES), st.booleans(), st.integers(0, 99)),
+)
+"""Rows, heads, tokens, points, channels that stay, dtypes, whether rows share angles, and seeds."""
 
 
 def turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -38,9 +45,11 @@ def by_operators(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return heads * cos[:, None] + torch.cat([-y, x], dim=-1) * sin[:, None]
 
 
-def by_kernel(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+def by_kernel(
+    queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, turning: Turning = HALVES
+) -> tuple[Tensor, Tensor]:
     """Both, turned by the kernel, which reads them."""
-    layout = rotary.layout_of(queries, keys, cos, sin)
+    layout = rotary.layout_of(queries, keys, cos, sin, turning)
     assert layout is not None
     return rotary.turn(queries, keys, cos, sin, layout)
 
@@ -79,11 +88,10 @@ def test_heads_of_any_shape_are_turned(
     torch.manual_seed(seed)
     queries, keys = (as_projected(rows, each, tokens, 2 * half + rest, dtype) for each in (heads, kv_heads))
     cos, sin = torch.randn(2, 1 if shared else rows, tokens, half if halved else 2 * half).to(dtype)
-    layout = rotary.layout_of(queries, keys, cos, sin, 2 if halved else 1)
-    assert layout is not None
     for isa in isas:
         native.select_isa(isa)
-        for every, given_all in zip(rotary.turn(queries, keys, cos, sin, layout), (queries, keys), strict=True):
+        found_all = by_kernel(queries, keys, cos, sin, Turning(share=2 if halved else 1))
+        for every, given_all in zip(found_all, (queries, keys), strict=True):
             assert every.dtype == dtype
             assert every.stride() == given_all.stride()
             assert torch.equal(every[..., 2 * half :], given_all[..., 2 * half :])
@@ -95,6 +103,67 @@ def test_heads_of_any_shape_are_turned(
             assert bool(((found.double() - exact).abs() <= 1.5 * torch.finfo(dtype).eps * bound + 1e-6).all()), isa
             if dtype != torch.float32:
                 assert torch.equal(found, by_operators(given_heads, cos, sin)), isa
+
+
+def as_latents(rows: int, heads: int, tokens: int, dim: int, dtype: torch.dtype) -> Tensor:
+    """[R, H, N, D] as it lies at the end of each head of a wider projection."""
+    return torch.randn(rows, tokens, heads, 5 + dim).to(dtype).transpose(1, 2)[..., 5:]
+
+
+def turned_neighbors(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """[R, H, N, D] by the definition: neighbors are a complex number, times one of the first angles [R, N, D/2]."""
+    points = torch.view_as_complex(heads.unflatten(-1, (-1, 2)).contiguous()) * torch.complex(cos, sin)[:, None]
+    return torch.cat([points.real, points.imag], -1)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(*OF_NEIGHBORS)
+def test_neighbors_are_turned(
+    isas: list[str], rows: int, heads: int, tokens: int, half: int, rest: int, dtype, shared: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    queries, keys = (as_latents(rows, each, tokens, 2 * half + rest, dtype) for each in (heads, 1))
+    cos, sin = torch.randn(2, 1 if shared else rows, tokens, 2 * half).to(dtype)
+    first_cos, first_sin = cos[..., :half], sin[..., :half]
+    for isa in isas:
+        native.select_isa(isa)
+        found_all = by_kernel(queries, keys, cos, sin, INTERLEAVED)
+        for every, given_all in zip(found_all, (queries, keys), strict=True):
+            assert torch.equal(every[..., 2 * half :], given_all[..., 2 * half :])
+            found, points = every[..., : 2 * half], given_all[..., : 2 * half]
+            exact = turned_neighbors(points.double(), first_cos.double(), first_sin.double())
+            # A point's length times its angle's is at least the sum of both products' sizes, which are rounded.
+            lengths = points.double().unflatten(-1, (-1, 2)).norm(dim=-1) * torch.hypot(first_cos, first_sin)[:, None]
+            bound = 1.5 * torch.finfo(dtype).eps * torch.cat([lengths, lengths], -1) + 1e-6
+            assert bool(((found.double() - exact).abs() <= bound).all()), isa
+            if dtype != torch.float32:
+                sorted_out = torch.cat([points[..., ::2], points[..., 1::2]], -1)
+                assert torch.equal(found, by_operators(sorted_out, first_cos, first_sin)), isa
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(*OF_NEIGHBORS)
+def test_complex_numbers_are_multiplied(
+    isas: list[str], rows: int, heads: int, tokens: int, half: int, rest: int, dtype, shared: bool, seed: int
+) -> None:
+    """Neighbors stay neighbors, and are rounded once."""
+    torch.manual_seed(seed)
+    queries, keys = (as_latents(rows, each, tokens, 2 * half + rest, dtype) for each in (heads, 1))
+    angles = torch.randn(1 if shared else rows, tokens, half, 2)
+    read = angles.flatten(-2)
+    for isa in isas:
+        native.select_isa(isa)
+        for every, given_all in zip(by_kernel(queries, keys, read, read, COMPLEX), (queries, keys), strict=True):
+            assert torch.equal(every[..., 2 * half :], given_all[..., 2 * half :])
+            found, points = (
+                every[..., : 2 * half],
+                given_all[..., : 2 * half].double().unflatten(-1, (-1, 2)).contiguous(),
+            )
+            numbers = torch.view_as_complex(points) * torch.view_as_complex(angles.double())[:, None]
+            exact = torch.view_as_real(numbers).flatten(-2)
+            lengths = numbers.abs().repeat_interleave(2, dim=-1)
+            bound = 0.51 * torch.finfo(dtype).eps * exact.abs() + 2e-7 * lengths + 1e-7
+            assert bool(((found.double() - exact).abs() <= bound).all()), isa
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -116,6 +185,8 @@ def test_what_is_not_a_number_stays_in_its_pair() -> None:
     expected = torch.zeros(1, 2, 3, 8, dtype=torch.bool)
     expected[0, 1, 2, [1, 5]] = True
     assert torch.equal(found.isnan(), expected)
+    found, _ = by_kernel(queries, keys, *torch.randn(2, 1, 3, 8), INTERLEAVED)
+    assert torch.equal(found.isnan(), expected[..., [0, 2, 1, 3, 4, 6, 5, 7]])
 
 
 HEADS = as_projected(2, 3, 4, 8, torch.float32)

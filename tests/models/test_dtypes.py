@@ -68,7 +68,7 @@ def test_a_name_is_what_it_says(monkeypatch):
         ("qwen2", True),
         ("gemma3_text", True),
         ("mixtral", False),  # a router
-        ("deepseek_v2", False),  # latents
+        ("minicpm3", True),  # latents
         ("lfm2", False),  # convolutions
         ("gpt2", False),  # linear layers of another class
         ("qwen2_5_vl", False),  # images

@@ -12,15 +12,19 @@ import torch
 from torch import nn
 from transformers import DynamicCache
 from transformers.models.cohere.modeling_cohere import apply_rotary_pos_emb as alternating
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import apply_rotary_emb
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import apply_rotary_pos_emb_interleave
 from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
+from transformers.models.llama4.modeling_llama4 import apply_rotary_emb as of_other_places
 from transformers.models.qwen3_next import modeling_qwen3_next
 
 from support.families import EVERY, build, build_any, prompt
 from support.instruction_sets import needs_native
 from support.stand_ins import assert_files_know_the_model, assert_same_answers, assert_same_logits, loaded, used_copies
 from winnow.kernels import native, rotary
+from winnow.kernels.rotary import HALVES
 from winnow.models import embed_in_one_pass
 from winnow.models.rotary import RotaryByKernel, by_kernel
 
@@ -53,6 +57,9 @@ def test_functions_are_told_by_what_they_compute():
     def of_one(q, k, cos, sin):
         return apply_rotary_pos_emb(q, k, cos, sin)[0]
 
+    def of_second_angles(q, k, cos, sin):
+        return apply_rotary_pos_emb_interleave(q, k, cos.roll(cos.shape[-1] // 2, -1), sin.roll(sin.shape[-1] // 2, -1))
+
     def of_other_angles(q, k, cos, sin):
         return apply_rotary_pos_emb(q, k, *cos.unbind(5), sin)
 
@@ -61,7 +68,17 @@ def test_functions_are_told_by_what_they_compute():
 
     assert by_kernel(apply_rotary_pos_emb)
     assert by_kernel(modeling_gpt_oss.apply_rotary_pos_emb)
-    for other in (alternating, rounded_once, of_one, of_other_angles, other_arguments):
+    assert by_kernel(apply_rotary_pos_emb_interleave)
+    assert by_kernel(apply_rotary_emb)
+    for other in (
+        of_other_places,
+        alternating,
+        rounded_once,
+        of_one,
+        of_second_angles,
+        of_other_angles,
+        other_arguments,
+    ):
         assert not by_kernel(other)
 
 
@@ -107,6 +124,60 @@ def test_models_compute_what_they_did(name, turns):
     if name in ("llama", "qwen2", "qwen3", "mistral", "phi3", "granite", "gpt_oss"):
         assert len(embedding(model)) == model.config.num_hidden_layers == len(turns)
     assert not embedding(plain)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "longcat_flash"])
+def test_models_with_latents_compute_what_they_did(name, turns):
+    model = build(name)
+    plain = copy.deepcopy(model)
+    embed_in_one_pass(model)
+    turns.clear()
+    assert_same_logits(model, plain)
+    layers = [each for each in model.modules() if hasattr(each, "kv_b_proj")]
+    assert embedding(model) == layers
+    assert len(turns) == len(layers) > 0
+    ids = prompt(2, 9)
+    assert torch.equal(model.bfloat16()(ids).logits, plain.bfloat16()(ids).logits)
+    assert len(turns) == 2 * len(layers)
+
+
+def test_models_that_do_not_turn_neighbors_have_the_kernel_for_halves(turns):
+    model = build("deepseek_v3", rope_interleave=False)
+    plain = copy.deepcopy(model)
+    embed_in_one_pass(model)
+    turns.clear()
+    assert_same_logits(model, plain)
+    assert len(turns) == model.config.num_hidden_layers
+
+
+@torch.no_grad()
+def test_parts_of_projections_are_turned_where_they_lie(turns):
+    """Heads' last channels, and those behind a latent."""
+    torch.manual_seed(0)
+    queries = torch.randn(2, 5, 4, 192).bfloat16().transpose(1, 2)[..., 128:]
+    keys = torch.randn(2, 5, 576).bfloat16()[..., 512:].view(2, 1, 5, 64)
+    given = (queries, keys, *torch.randn(2, 2, 5, 64).bfloat16())
+    kernel = by_kernel(apply_rotary_pos_emb_interleave)
+    turns.clear()
+    for found, expected in zip(kernel(*given), apply_rotary_pos_emb_interleave(*given), strict=True):
+        assert torch.equal(found, expected)
+    assert turns == [queries.shape]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_queries_without_keys_are_the_models_own_to_turn(gradients, turns):
+    """Layers that share others' keys give none (Mistral Large 4)."""
+    mistral = pytest.importorskip("transformers.models.mistral_large4.modeling_mistral_large4")
+    kernel = by_kernel(mistral.apply_rotary_pos_emb_interleave)
+    queries, (cos, sin) = torch.randn(1, 4, 5, 16), torch.randn(2, 1, 5, 16)
+    turns.clear()
+    with torch.set_grad_enabled(gradients):
+        found, keys = kernel(queries, None, cos, sin)
+    expected, _ = mistral.apply_rotary_pos_emb_interleave(queries, None, cos, sin)
+    assert torch.equal(found, expected)
+    assert keys is None
+    assert not turns
 
 
 def test_only_the_layers_of_the_model_are_others():
@@ -188,7 +259,7 @@ def test_a_cache_by_its_earlier_name_is_filled():
 
 
 def test_what_the_kernel_does_not_read_is_the_models_own_to_do(turns):
-    embed = RotaryByKernel(apply_rotary_pos_emb, shares_angles=False)
+    embed = RotaryByKernel(apply_rotary_pos_emb, HALVES)
     queries, keys = torch.randn(1, 4, 5, 16), torch.randn(1, 2, 5, 16)
     cos, sin = torch.randn(2, 1, 5, 16)
     embed(queries, keys, cos, sin)
@@ -207,7 +278,7 @@ def test_what_the_kernel_does_not_read_is_the_models_own_to_do(turns):
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_a_trace_has_the_models_own():
     given = (torch.randn(1, 4, 5, 16), torch.randn(1, 2, 5, 16), *torch.randn(2, 1, 5, 16))
-    traced = torch.jit.trace(RotaryByKernel(apply_rotary_pos_emb, shares_angles=False).__call__, given)
+    traced = torch.jit.trace(RotaryByKernel(apply_rotary_pos_emb, HALVES).__call__, given)
     # What the first tensors give must not stand in the trace as a constant.
     others = (torch.randn(1, 4, 3, 16), torch.randn(1, 2, 3, 16), *torch.randn(2, 1, 3, 16))
     for found, expected in zip(traced(*others), apply_rotary_pos_emb(*others), strict=True):

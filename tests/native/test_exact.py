@@ -17,7 +17,7 @@ COMPILER = os.environ.get("CXX", "c++")
 CASES = 20
 KERNELS = [
     *("decode", "shared", "append", "prefill", "prune", "rotate"),
-    *("linear", "stack", "mix", "norm", "rotary", "gated", "delta", "convolve", "scan"),
+    *("linear", "stack", "mix", "norm", "rotary", "gated", "delta", "convolve", "scan", "latent"),
 ]
 
 pytestmark = [needs_native, pytest.mark.skipif(not shutil.which(COMPILER), reason="no C++ compiler")]

@@ -19,7 +19,7 @@ from transformers.masking_utils import causal_mask_function, sdpa_mask
 from winnow.cache.another_prompt import check_shown
 from winnow.cache.dense import dense_attention, padded_attention
 from winnow.cache.gradients import check_no_gradients
-from winnow.cache.handle import Handle, Phase, handle_of, plain
+from winnow.cache.handle import Handle, Phase, handle_of
 from winnow.cache.length import LogicalLength
 from winnow.cache.opaque import opaque
 from winnow.cache.padding import on_host, places_of
@@ -29,6 +29,7 @@ from winnow.cache.window_mask import WindowMask, window_mask
 from winnow.errors import OWN_CACHE, CacheError
 from winnow.kernels.interface import AttentionSpec
 from winnow.kernels.recording import this_thread
+from winnow.models.carrier import plain
 
 IMPLEMENTATION = "winnow"
 
@@ -64,7 +65,8 @@ def winnow_attention(
     Returns ([R, Q, Hq, Dv], None): there are no attention weights to return.
     """
     handle = handle_of(key)
-    if handle is not None and handle.values is value and attention_mask is None and _REFUSED.isdisjoint(kwargs):
+    is_plain = attention_mask is None and _REFUSED.isdisjoint(kwargs)
+    if handle is not None and is_plain and (handle.values is value or handle.is_expanded):
         attended = handle.layer.attend_token(handle, module, query, key, value, scaling, softcap, s_aux)
         if attended is not None:
             return attended, None
@@ -74,8 +76,7 @@ def winnow_attention(
         def over(keys: Tensor, values: Tensor) -> Tensor:
             return _ordinary(module, query, keys, values, attention_mask, spec, dropout, is_causal, kwargs)
 
-        is_plain = attention_mask is None and not dropout and _REFUSED.isdisjoint(kwargs)
-        return over_window(query, key, value, spec, is_plain, over), None
+        return over_window(query, key, value, spec, is_plain and not dropout, over), None
     handle.values = None
     key, value = plain(key), plain(value)
     if attention_mask is not None:

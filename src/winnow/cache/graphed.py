@@ -19,6 +19,7 @@ from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.guards import check_implementation, is_count
 from winnow.cache.host_graph import HostGraph
 from winnow.cache.hybrid import CompressedHybridLayer, holds_state
+from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.linear_states import KeptState, LinearStates
 from winnow.cache.placed_step import Places
@@ -28,13 +29,13 @@ from winnow.cache.sliding_step import Windows
 from winnow.cache.step_memory import StepMemory
 from winnow.cache.writable import writable
 from winnow.errors import CacheError, GraphError
-from winnow.kernels.interface import AttentionPlan, DecodePlan
+from winnow.kernels.interface import AttentionPlan
 from winnow.kernels.without_autocast import autocast_is_on
 from winnow.models.cache_argument import with_cache
 from winnow.models.replacing import is_watched_by_others
 
 INSTEAD = "call the model itself, with this cache"
-_HELD_HERE = (CompressedLayer, CompactSlidingLayer, LinearAttentionLayer, CompressedHybridLayer)
+_HELD_HERE = (CompressedLayer, LatentLayer, CompactSlidingLayer, LinearAttentionLayer, CompressedHybridLayer)
 """Layers whose token a graph of a CPU can hold."""
 ordinary_forward: WeakKeyDictionary[PreTrainedModel, Callable[..., Any]] = WeakKeyDictionary()
 """The forward functions of models whose `forward` is another one for now, which may replay steps."""
@@ -109,7 +110,7 @@ class GraphedDecoder:
         capture: a function that captures work on the model's device; None: the one for this kind of device.
 
     Raises:
-        GraphError: the model has latent layers, on a GPU linear ones or sliding windows, lies on several devices, or is
+        GraphError: on a GPU the model has latents, linear layers or sliding windows; it lies on several devices, or is
             in assisted decoding.
         CacheError: the cache belongs to another model or has no compressed prompt, room is not a number of tokens, or
             positions do not match the rows.
@@ -394,8 +395,8 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
     others = sorted({type(layer).__name__ for layer in cache.layers if not _is_held(layer, model.device)})
     if others:
         raise GraphError(
-            f"some layers of this model ({', '.join(others)}) are not full attention with separate heads, and count "
-            f"tokens on the host, so a step cannot be captured in a graph; {INSTEAD}."
+            f"some layers of this model ({', '.join(others)}) are not full attention with heads of their own, and "
+            f"count tokens on the host, so a step cannot be captured in a graph; {INSTEAD}."
         )
     if "position_ids" not in inspect.signature(model.forward).parameters:
         raise GraphError(f"{type(model).__name__} takes no position_ids, which a graph needs; {INSTEAD}.")
@@ -439,7 +440,7 @@ def _check_unseen(model: PreTrainedModel) -> None:
 
 def _check_plan(plan: AttentionPlan) -> None:
     """Raises CacheError for attention of which the host has a part at every step."""
-    if not (isinstance(plan, DecodePlan) and plan.replays):
+    if not plan.replays:
         raise GraphError(
             "decode attention runs in torch here (float64, on a GPU heads of more than 256 channels, no Triton or "
             f"compiled library), so a step cannot be captured in a graph; {INSTEAD}."

@@ -6,16 +6,14 @@ that a layer's `update` returns, so the layer leaves a note on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor, nn
 
 from winnow.kernels.interface import AttentionPlan, AttentionSpec
-
-ATTRIBUTE = "_winnow_handle"
+from winnow.models.carrier import NOTE, note_of
 
 
 class Phase(Enum):
@@ -82,6 +80,10 @@ class Handle:
     """All that new tokens attend over, once the layer has them."""
     values: Tensor | None = None
     """Those that came with the keys, where this is a token as those before it, until it was attended to."""
+    is_expanded: bool = False
+    """True for such a token of latents: its values are none that came, but what the model makes of latents."""
+    is_unseen: bool = False
+    """True where nobody looks at the keys and values that the model makes of latents."""
 
     def let_go(self) -> None:
         """Ends the handle: nobody will take it up, and it keeps nothing alive."""
@@ -93,56 +95,11 @@ def attach(keys: Tensor, handle: Handle) -> Tensor:
     """A tensor object of its own over the same memory, carrying the handle."""
     # Without gradients to pass on, the cheapest of the two.
     noted = keys.view(keys.shape) if keys.requires_grad else keys.detach()
-    setattr(noted, ATTRIBUTE, handle)
+    setattr(noted, NOTE, handle)
     return noted
-
-
-class Carrier(Tensor):
-    """A tensor whose handle goes on to everything that is computed from it.
-
-    Models that cache latents make keys of what `update` returns, so a note on that alone would be lost.
-    """
-
-    @classmethod
-    def __torch_function__(
-        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """As a plain tensor's, then the note of the first carrier among the arguments."""
-        result = super().__torch_function__(function, types, args, kwargs)
-        _pass_on(result, _first_handle(args))
-        return result
-
-
-def carried_on(latents: Tensor, handle: Handle) -> Tensor:
-    """The same memory as a tensor that passes the handle on."""
-    carrier = latents.as_subclass(Carrier)
-    setattr(carrier, ATTRIBUTE, handle)
-    return carrier
-
-
-def plain(tensor: Tensor) -> Tensor:
-    """The tensor without anything that it passes on."""
-    return tensor.as_subclass(Tensor) if isinstance(tensor, Carrier) else tensor
-
-
-def _first_handle(values: Iterable[Any]) -> Handle | None:
-    for value in values:
-        if isinstance(value, Carrier):
-            found = handle_of(value)
-        else:
-            found = _first_handle(value) if isinstance(value, list | tuple) else None
-        if found is not None:
-            return found
-    return None
-
-
-def _pass_on(result: Any, handle: Handle | None) -> None:
-    for each in result if isinstance(result, list | tuple) else (result,):
-        if isinstance(each, Carrier) and handle is not None:
-            setattr(each, ATTRIBUTE, handle)
 
 
 def handle_of(keys: Tensor) -> Handle | None:
     """The handle that a key tensor carries, if it comes from a compressed layer."""
-    handle: Handle | None = getattr(keys, ATTRIBUTE, None)
+    handle: Handle | None = note_of(keys)
     return handle

@@ -9,7 +9,6 @@ weighted sum of the latents (DeepSeek-V2, arXiv 2405.04434, §2.1): attention st
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 from weakref import ref
 
 import torch
@@ -18,6 +17,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.cache.layer_config import of_full_layers
 from winnow.errors import CacheError, ModelError
+from winnow.kernels.head_matrices import HeadMatrices
+from winnow.models.int8 import Int8Linear
 
 UNCACHED = (
     "this model uses multi-head latent attention, and its code expands latents before it caches them. Load it with "
@@ -65,15 +66,6 @@ def expanded(attention: nn.Module, latents: Tensor, rotated: Tensor) -> tuple[Te
     return keys, values
 
 
-class Matrices(NamedTuple):
-    """The matrices of all heads, as views of the model's weight."""
-
-    keys: Tensor
-    """[Hq, D - Dr, C]"""
-    values: Tensor
-    """[Hq, Dv, C]"""
-
-
 class Projection:
     """The way from queries to queries of latents, and from sums of latents to outputs, of one attention module."""
 
@@ -85,18 +77,25 @@ class Projection:
         self._attention = ref(attention)
         self._heads = heads
         self._check(attention, latent_dim, rotated_dim)
-        plain, value = (matrix.shape[1] for matrix in self.matrices())
+        matrices = self.matrices()
+        plain, value = matrices.plain, matrices.outputs
         saved = 2 * latent_dim - plain - value
         self.tokens_to_expand_for = latent_dim * (plain + value) / saved if saved > 0 else math.inf
         """New tokens at a time from which on expanding is less work than attending to latents: per latent and head,
         C·(D - Dr + Dv) products once and D + Dv for each token, instead of 2·C + Dr for each."""
 
-    def matrices(self) -> Matrices:
-        """Views of the weight as it is now. Raises CacheError where the model is gone."""
+    def matrices(self) -> HeadMatrices:
+        """A view of the weight as it is now. Raises CacheError where the model is gone."""
         attention = self._module()
-        weight = attention.kv_b_proj.weight.detach().unflatten(0, (self._heads, -1))  # type: ignore[union-attr,operator]
-        nope = int(attention.qk_nope_head_dim)  # type: ignore[arg-type]
-        return Matrices(weight[:, :nope], weight[:, nope:])
+        numbers, scales = _numbers_of(attention)
+        by_head = numbers.detach().unflatten(0, (self._heads, -1))
+        of_rows = None if scales is None else scales.detach().unflatten(0, (self._heads, -1))
+        return HeadMatrices(by_head, int(attention.qk_nope_head_dim), of_rows)  # type: ignore[arg-type]
+
+    def place(self) -> tuple[object, ...]:
+        """Addresses and dtype of the weight as it is now. Raises CacheError where the model is gone."""
+        numbers, scales = _numbers_of(self._module())
+        return numbers.data_ptr(), numbers.dtype, None if scales is None else scales.data_ptr()
 
     def absorbed(self, query: Tensor) -> tuple[Tensor, Tensor]:
         """query [R, Hq, Q, D] -> what it asks of latents [R, Hq, Q, C], and of rotated keys [R, Hq, Q, Dr]."""
@@ -120,10 +119,11 @@ class Projection:
 
     def _check(self, attention: nn.Module, latent_dim: int, rotated_dim: int) -> None:
         """Compares a token as the module expands it with what the matrices make of it."""
-        linear = getattr(attention, "kv_b_proj", None)
-        weight = getattr(linear, "weight", None)
-        if type(weight) is not nn.Parameter or not weight.is_floating_point() or weight.is_meta:
+        weight, scales = _numbers_of(attention)
+        is_plain = type(weight) is nn.Parameter and not weight.is_meta
+        if not is_plain or not (scales is not None or weight.is_floating_point()):
             raise ModelError(f"{_name(attention)} has no plain weight behind its latents. {_REMEDY}")
+        weight = weight if scales is None else scales
         generator = torch.Generator().manual_seed(0)
         sizes = latent_dim, rotated_dim
         latent, rotated = (torch.randn(size, generator=generator, device="cpu").to(weight) for size in sizes)
@@ -134,6 +134,14 @@ class Projection:
             found, bound = made[0, :, 0], _TOLERANCE * torch.finfo(weight.dtype).eps * said.float().norm()
             if found.shape != said.shape or bool((found.float() - said.float()).norm() > bound):
                 raise _expands_otherwise(attention, weight.device)
+
+
+def _numbers_of(attention: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """The weight by which a module expands latents, and its scales where it has 8 bits."""
+    linear = getattr(attention, "kv_b_proj", None)
+    if isinstance(linear, Int8Linear):
+        return linear.levels, linear.scales
+    return getattr(linear, "weight", None), None  # type: ignore[return-value]
 
 
 def _by_head(vectors: Tensor, matrices: Tensor) -> Tensor:

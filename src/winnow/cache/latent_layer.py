@@ -6,26 +6,26 @@ only while tokens are chosen; see `HeadUnion` for how they agree on one set.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from winnow.allocate import HeadUnion, PlannedAllocator, layers_allocator, spanning_of
 from winnow.cache.arriving import RowParts
 from winnow.cache.compressor import LayerCompressor
-from winnow.cache.handle import Attended, carried_on, handle_of
+from winnow.cache.handle import Attended, Handle, Phase, handle_of
 from winnow.cache.latent import UNCACHED, Projection, expanded, is_latent
+from winnow.cache.latent_plan import LatentPlan
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.prefix import Prefix
 from winnow.cache.tail import Tail
 from winnow.composition.method import Method
 from winnow.errors import CacheError, MethodError, ModelError
-from winnow.kernels.formats import Block, DenseBlock
-from winnow.kernels.interface import AttentionPlan, AttentionSpec, DecodePlan, TailSegments
-from winnow.kernels.latent import LatentAttention
+from winnow.kernels.interface import AttentionPlan, AttentionSpec
+from winnow.models.carrier import carried_on
+from winnow.models.replacing import is_watched
 from winnow.store import AllChannels, Packed
 from winnow.view import Extra, Latents, LayerView
 
@@ -111,7 +111,29 @@ class LatentLayer(CompressedLayer):
         handle = handle_of(latents)
         assert handle is not None
         self._arrived = latents, rotated
+        handle.is_expanded = handle.values is not None
+        handle.is_unseen = handle.phase is Phase.TAIL and not self._watches_expansion()
         return carried_on(latents, handle), rotated
+
+    def attend_token(
+        self,
+        handle: Handle,
+        attention: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        softcap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor | None:
+        """As in other layers, of the latents that the key [R, Hq, 1, D] and value [R, Hq, 1, Dv] were made of."""
+        if isinstance(self._plan, LatentPlan) and not self._plan.is_current():
+            self._plan = self._step = None
+        latents, rotated = self._latents()
+        output = super().attend_token(handle, attention, query, latents, rotated, scaling, softcap, sinks)
+        if output is not None:
+            self._arrived = None
+        return output
 
     def finish(self) -> None:
         """As in other layers."""
@@ -127,11 +149,23 @@ class LatentLayer(CompressedLayer):
         self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None, paid: Tensor | None
     ) -> None:
         """As in other layers, of the latents that keys [R, Hq, N, D] and values [R, Hq, N, Dv] were made of."""
-        super().finish_prompt(queries, *self._latents(), valid, paid)
+        assert isinstance(self.compressor, LatentCompressor)
+        # Compressed now, these are what scorers see; later, they are gone.
+        self.compressor.made = lambda row: self.arriving.row(row, keys, values)
+        try:
+            super().finish_prompt(queries, *self._latents(), valid, paid)
+        finally:
+            self.compressor.made = None
 
     def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> Attended:
         """As in other layers, of the latents that keys [R, Hq, Q, D] and values [R, Hq, Q, Dv] were made of."""
         return super().append(queries, *self._latents(), valid)
+
+    def _watches_expansion(self) -> bool:
+        """True if somebody sees what the model makes of the latents of new tokens."""
+        attention = self.compressor.attention and self.compressor.attention()
+        expansion = getattr(attention, "kv_b_proj", None)
+        return expansion is None or is_watched(expansion)
 
     def _latents(self) -> tuple[Tensor, Tensor]:
         if self._arrived is None:
@@ -157,59 +191,17 @@ class LatentLayer(CompressedLayer):
         return twin
 
 
-class LatentPlan:
-    """Decode attention over latents, as `DecodePlan` is it over keys and values.
-
-    A few new tokens attend straight to latents. Many at a time attend to the keys and values that the heads make of
-    them: made once for all, layer by layer, and let go.
-    """
-
-    def __init__(
-        self, prefixes: Sequence[Prefix | None], dense: Tail, spec: AttentionSpec, projection: Projection
-    ) -> None:
-        """Raises ValueError when prefixes and tail do not fit together."""
-        self.spec = spec
-        self._projection = projection
-        self._blocks = [prefix.block if prefix else None for prefix in prefixes]
-        self._tail = dense.segments()
-        self._attention = LatentAttention(self._blocks, self._tail, spec)
-
-    def run(self, query: Tensor) -> Tensor:
-        """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens."""
-        with torch.no_grad():
-            if query.shape[2] >= self._projection.tokens_to_expand_for:
-                return DecodePlan(self._expanded_blocks(), self._expanded_tail(), self.spec).run(query)
-            sums = self._attention.run(*self._projection.absorbed(query))
-            return self._projection.output(sums.to(query.dtype)).contiguous()
-
-    def _expanded_blocks(self) -> list[Block | None]:
-        """Blocks of all heads' keys and values, those of rows that share one once."""
-        made = {id(block): self._expanded(block) for block in self._blocks if block is not None}
-        return [None if block is None else made[id(block)] for block in self._blocks]
-
-    def _expanded(self, block: Block) -> DenseBlock:
-        read = torch.arange(int(block.starts[0]), int(block.stops[0]), device=self._tail.keys.device)
-        latents, rotated = (part.to(self._tail.keys.dtype)[None, None] for part in block.recover(read))
-        keys, values = (part[0].flatten(0, 1).contiguous() for part in self._projection.expanded(latents, rotated))
-        heads = len(keys) // max(len(read), 1)
-        return DenseBlock(keys, values, torch.arange(heads + 1, device="cpu") * len(read))
-
-    def _expanded_tail(self) -> TailSegments:
-        longest = int(self._tail.lengths.max())
-        held = self._tail.keys[:, :, :longest], self._tail.values[:, :, :longest]
-        keys, values = (part.contiguous() for part in self._projection.expanded(*held))
-        return TailSegments(keys, values, self._tail.lengths)
-
-    def nbytes(self) -> int:
-        """Bytes of tensors beyond prefixes and tail: none, as matrices are the model's own."""
-        return 0
-
-
 class LatentCompressor(LayerCompressor):
     """Shows scorers the keys and values that heads make of latents, and stores the latents."""
 
+    made: Callable[[int], RowParts] | None = None
+    """Those of a row's prompt, as long as the model has them."""
+
     def _view(self, row: int, parts: RowParts, spec: AttentionSpec, positions: Tensor | None = None) -> LayerView:
-        keys, values = expanded(self.module(), parts.keys[None], parts.values[None])
-        tokens = None if positions is None else positions.expand(keys.shape[1], -1)
-        view = super()._view(row, RowParts(parts.queries, keys[0], values[0], parts.paid), spec, tokens)
+        if self.made is None:
+            keys, values = (each[0] for each in expanded(self.module(), parts.keys[None], parts.values[None]))
+        else:
+            _, keys, values, _ = self.made(row)
+        tokens = None if positions is None else positions.expand(len(keys), -1)
+        view = super()._view(row, RowParts(parts.queries, keys, values, parts.paid), spec, tokens)
         return view._replace(latents=Latents(parts.keys, parts.values))

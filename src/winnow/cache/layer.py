@@ -18,7 +18,7 @@ from winnow.cache.captured_step import CapturedStep
 from winnow.cache.compression import Compression
 from winnow.cache.compressor import LayerCompressor
 from winnow.cache.gradients import check_no_gradients
-from winnow.cache.handle import ATTRIBUTE, Attended, Handle, Phase, attach
+from winnow.cache.handle import Attended, Handle, Phase, attach
 from winnow.cache.held_rows import HeldRows
 from winnow.cache.host_step import HostStep
 from winnow.cache.idle_device import wait_until_idle
@@ -37,6 +37,7 @@ from winnow.doubts import settled_together
 from winnow.errors import CacheError, GraphError
 from winnow.kernels.interface import AttentionPlan, AttentionSpec
 from winnow.kernels.without_autocast import without_autocast
+from winnow.models.carrier import NOTE
 from winnow.view import last_queries
 
 
@@ -515,7 +516,7 @@ class CompressedLayer(HeldRows):
         self.seen = seen + 1
         self.pending = handle = Handle(self, Phase.TAIL, 1, seen, values=values)
         # On the model's own tensor: another one over its memory takes torch as long as half of all else here.
-        setattr(keys, ATTRIBUTE, handle)
+        setattr(keys, NOTE, handle)
         return keys
 
     def _check_fits(self, keys: Tensor, values: Tensor) -> None:

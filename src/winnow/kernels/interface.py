@@ -29,6 +29,10 @@ class AttentionPlan(_Plan, Protocol):
 
     @property
     def spec(self) -> AttentionSpec: ...
+    @property
+    def kernels(self) -> object: ...
+    @property
+    def replays(self) -> bool: ...
 
 
 class DecodePlan:

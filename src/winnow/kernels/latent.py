@@ -1,8 +1,4 @@
-"""Decode attention over latents that all heads share, in plain torch: matrix products, whatever the device.
-
-With many query heads per latent this is bound by arithmetic and not by memory, which is what libraries of matrix
-products are best at; the compiled kernels are for the few queries that share a KV head elsewhere.
-"""
+"""Decode attention over latents that all heads share, in plain torch: for devices without kernels for it."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from winnow.kernels.environment import chosen, warn_of
 from winnow.kernels.formats import Block
+from winnow.kernels.head_matrices import HeadMatrices
 from winnow.kernels.native_args import (
     BAD_PART,
     DTYPES,
@@ -33,6 +34,7 @@ from winnow.kernels.native_args import (
     DecodeArgs,
     DeltaArgs,
     GatedLayers,
+    LatentArgs,
     LinearLayer,
     LinearStack,
     MixtureArgs,
@@ -43,15 +45,16 @@ from winnow.kernels.native_args import (
     RotateArgs,
     ScanArgs,
     StepArgs,
+    address,
     part_list,
     shared_constants,
 )
 from winnow.kernels.openmp import lend_threads
 from winnow.kernels.recording import LibraryCall, this_thread
 from winnow.kernels.segments import AttentionSpec, TailSegments
-from winnow.kernels.sizes import check_layer, check_query
+from winnow.kernels.sizes import AskedSizes, LayerSizes, check_layer, check_query
 
-ABI = 22
+ABI = 23
 ISAS = ("amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable")
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
@@ -188,16 +191,27 @@ class NativePlan:
     only in one thread at a time.
     """
 
-    def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
-        """Raises ValueError when prefixes and tail do not fit together."""
+    def __init__(
+        self,
+        prefixes: Sequence[Block | None],
+        tail: TailSegments,
+        spec: AttentionSpec,
+        matrices: HeadMatrices | None = None,
+    ) -> None:
+        """matrices: what heads make of latents, where keys are latents and values the rotated keys of the same tokens.
+
+        Raises ValueError when these, prefixes and tail do not fit together.
+        """
         self.sizes = check_layer(prefixes, tail)
+        self.asked = asked_sizes(self.sizes, matrices, tail.keys)
         self._decode = loaded_library().winnow_decode
         self._dtype = tail.keys.dtype
         rows, heads, key_dim, value_dim = self.sizes
         sinks = None if spec.sinks is None else spec.sinks.detach().to("cpu", torch.float32, copy=True).contiguous()
         self._sinks = sinks
         parts, bounds, alive = part_list(prefixes)
-        self._alive = (tail, parts, bounds, alive)
+        latent = None if matrices is None else _latent_args(matrices)
+        self._alive = (tail, parts, bounds, alive, matrices, latent)
         self._args = DecodeArgs(
             rows=rows,
             heads=heads,
@@ -213,6 +227,7 @@ class NativePlan:
             tail_keys=tail.keys.data_ptr(),
             tail_values=tail.values.data_ptr(),
             tail_lengths=tail.lengths.data_ptr(),
+            latent=None if latent is None else ctypes.addressof(latent),
         )
         self._reference = ctypes.byref(self._args)
         self._accepted: torch.Size | None = None
@@ -250,7 +265,7 @@ class NativePlan:
         They point where the plan's do. Raises ValueError for a query that does not fit.
         """
         args = DecodeArgs.from_buffer_copy(self._args)
-        args.group_size = check_query(query, self.sizes, self._dtype, self._sinks)
+        args.group_size = check_query(query, self.asked, self._dtype, self._sinks)
         _, query_heads, args.queries, dim = query.shape
         args.query_token_stride, args.query_head_stride = dim, args.queries * dim
         args.query_row_stride = query_heads * args.query_head_stride
@@ -265,10 +280,23 @@ class NativePlan:
         args = self._args
         if not query.is_cpu:
             raise ValueError(f"query is on {query.device} but the cache is on the CPU; move one of them")
-        args.group_size = check_query(query, self.sizes, self._dtype, self._sinks)
+        args.group_size = check_query(query, self.asked, self._dtype, self._sinks)
         rows, query_heads, args.queries, _ = query.shape
-        self._like = standing_for(self._dtype, (rows, query.shape[2], query_heads, self.sizes.value_dim))
+        self._like = standing_for(self._dtype, (rows, query.shape[2], query_heads, self.asked.output_dim))
         self._accepted = query.shape
+
+
+def asked_sizes(sizes: LayerSizes, matrices: HeadMatrices | None, keys: Tensor) -> AskedSizes:
+    """Sizes of queries and outputs of a layer. Raises ValueError for matrices that are not for these latents."""
+    if matrices is None:
+        return sizes.asked()
+    matrices.check(sizes, keys)
+    return AskedSizes(sizes.rows, 1, len(matrices.weight), matrices.plain + sizes.value_dim, matrices.outputs)
+
+
+def _latent_args(matrices: HeadMatrices) -> LatentArgs:
+    bits = 16 if matrices.scales is None else 8
+    return LatentArgs(matrices.plain, matrices.outputs, matrices.weight.data_ptr(), address(matrices.scales), bits)
 
 
 def standing_for(dtype: torch.dtype, shape: Sequence[int]) -> Tensor:

@@ -56,6 +56,8 @@ STATISTICS: dict[Statistic, int] = {
 }
 Activation = Literal["swish", "gelu tanh", "gelu"]
 ACTIVATIONS: dict[Activation, int] = {"swish": 0, "gelu tanh": 1, "gelu": 2}
+Points = Literal["halves", "interleaved", "complex"]
+POINTS: dict[Points, int] = {"halves": 0, "interleaved": 1, "complex": 2}
 LINEAR_OUTPUTS = 64
 """Outputs that lie beside each other in a linear layer's weight of 4 bits."""
 DELTA_KEYS = 256
@@ -98,6 +100,16 @@ class PartArgs(ctypes.Structure):
     )
 
 
+class LatentArgs(ctypes.Structure):
+    """Mirror of winnow_latent."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("plain_dim", "output_dim")),
+        *((name, ctypes.c_void_p) for name in ("weight", "scales")),
+        ("bits", ctypes.c_int32),
+    )
+
+
 class DecodeArgs(ctypes.Structure):
     """Mirror of winnow_decode_args."""
 
@@ -109,7 +121,7 @@ class DecodeArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("sinks", "parts", "part_bounds")),
         *((name, ctypes.c_void_p) for name in ("tail_keys", "tail_values", "tail_lengths", "query")),
         *((name, ctypes.c_int64) for name in ("query_row_stride", "query_head_stride", "query_token_stride")),
-        ("output", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("output", "latent")),
     )
 
 
@@ -268,7 +280,7 @@ class RotaryArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("cos", "sin")),
         ("angles_row", ctypes.c_int64),
         *((name, RotaryRows) for name in ("queries", "keys")),
-        *((name, ctypes.c_int32) for name in ("dtype", "threads")),
+        *((name, ctypes.c_int32) for name in ("points", "dtype", "threads")),
     )
 
 
@@ -333,6 +345,7 @@ def shared_constants() -> dict[str, int]:
     structs = {
         "rows": RowsArgs,
         "part": PartArgs,
+        "latent": LatentArgs,
         "decode_args": DecodeArgs,
         "prune_args": PruneArgs,
         "rotate_args": RotateArgs,
@@ -367,6 +380,7 @@ def shared_constants() -> dict[str, int]:
         "NO_MEMORY": NO_MEMORY,
         "BAD_PART": BAD_PART,
         "BAD_LAYER": BAD_LAYER,
+        **{name.upper(): value for name, value in POINTS.items()},
         "UNSCALED": UNSCALED,
         "PER_SLOT": PER_SLOT,
         "GROUPED": GROUPED,

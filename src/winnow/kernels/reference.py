@@ -65,7 +65,7 @@ class ReferencePlan:
 
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens."""
-        group = check_query(query, self.sizes, self.tail.keys.dtype, self.spec.sinks)
+        group = check_query(query, self.sizes.asked(), self.tail.keys.dtype, self.spec.sinks)
         with without_autocast(query.device):
             return self._attended(query, group)
 

@@ -12,6 +12,18 @@ from winnow.kernels.formats import Block, Part, parts_of
 from winnow.kernels.segments import TailSegments
 
 
+class AskedSizes(NamedTuple):
+    """Sizes of queries of a layer and of its outputs."""
+
+    rows: int
+    heads: int
+    """KV heads."""
+    query_heads: int | None
+    """None: any multiple of the KV heads."""
+    query_dim: int
+    output_dim: int
+
+
 class LayerSizes(NamedTuple):
     """Sizes shared by all rows of a layer."""
 
@@ -19,6 +31,10 @@ class LayerSizes(NamedTuple):
     heads: int
     key_dim: int
     value_dim: int
+
+    def asked(self) -> AskedSizes:
+        """Sizes of queries that meet keys, and of sums of values."""
+        return AskedSizes(self.rows, self.heads, None, self.key_dim, self.value_dim)
 
 
 def check_layer(prefixes: Sequence[Block | None], tail: TailSegments) -> LayerSizes:
@@ -54,13 +70,14 @@ def _check_part(part: Part, tail: TailSegments, sizes: LayerSizes) -> None:
             )
 
 
-def check_query(query: Tensor, sizes: LayerSizes, dtype: torch.dtype, sinks: Tensor | None) -> int:
+def check_query(query: Tensor, sizes: AskedSizes, dtype: torch.dtype, sinks: Tensor | None) -> int:
     """Query heads per KV head of a query [R, Hq, Q, D]; ValueError when it fits neither sizes nor sinks."""
     rows, query_heads, _, dim = query.shape
-    if rows != sizes.rows or dim != sizes.key_dim or query_heads % sizes.heads:
+    heads_fit = query_heads % sizes.heads == 0 if sizes.query_heads is None else query_heads == sizes.query_heads
+    if rows != sizes.rows or dim != sizes.query_dim or not heads_fit:
         raise ValueError(
             f"query {list(query.shape)} does not fit {sizes.rows} rows, {sizes.heads} KV heads and "
-            f"head size {sizes.key_dim}"
+            f"head size {sizes.query_dim}"
         )
     if query.dtype != dtype:
         raise ValueError(f"query is {query.dtype} but the cache holds {dtype}; cast one of them")

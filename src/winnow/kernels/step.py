@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from winnow.kernels import native
-from winnow.kernels.interface import DecodePlan
 from winnow.kernels.native import NativePlan, error_of
 from winnow.kernels.native_args import BAD_LENGTH, AppendArgs, ColumnsArgs, StepArgs
 from winnow.kernels.recording import CallRecording, LibraryCall
 from winnow.kernels.segments import TailSegments
-from winnow.kernels.sizes import LayerSizes
+from winnow.kernels.sizes import AskedSizes, LayerSizes
 
 
 class Ring(NamedTuple):
@@ -39,7 +38,7 @@ class Ring(NamedTuple):
 
 def native_plan(plan: object) -> NativePlan | None:
     """The compiled library's part of a plan; None where other kernels serve."""
-    kernels = plan.kernels if isinstance(plan, DecodePlan) else None
+    kernels = getattr(plan, "kernels", None)
     return kernels if isinstance(kernels, NativePlan) else None
 
 
@@ -57,11 +56,11 @@ class TokenKind(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _kind(sizes: LayerSizes, query_heads: int, dtype: torch.dtype) -> TokenKind:
+def _kind(sizes: LayerSizes, asked: AskedSizes, query_heads: int, dtype: torch.dtype) -> TokenKind:
     rows, heads, key_dim, value_dim = sizes
-    like = native.standing_for(dtype, (rows, 1, query_heads, value_dim))
+    like = native.standing_for(dtype, (rows, 1, query_heads, asked.output_dim))
     keys = torch.Size((rows, heads, 1, key_dim))
-    return TokenKind(keys, rows * heads * value_dim, rows * query_heads * key_dim, dtype, like)
+    return TokenKind(keys, rows * heads * value_dim, rows * query_heads * asked.query_dim, dtype, like)
 
 
 class DecodeStep:
@@ -109,7 +108,7 @@ class DecodeStep:
         alive: object,
     ) -> None:
         """appended: the copies of keys and values, and of the query. alive: owners of memory that they write."""
-        self._kind = _kind(plan.sizes, query.shape[1], tail.keys.dtype)
+        self._kind = _kind(plan.sizes, plan.asked, query.shape[1], tail.keys.dtype)
         self._alive = (plan, tail, alive)
         tokens, queries = appended
         self._args = StepArgs(tokens=tokens, queries=queries, decode=plan.arguments(query))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules import module as modules
 from transformers import PreTrainedModel
 
-from winnow.models.roundable import STAYING, embeds_plainly, holds_experts, may_be_rounded
+from winnow.models.roundable import STAYING, embeds_plainly, fewest_bits, holds_experts, may_be_rounded
 from winnow.models.rounding import RoundedWeights, Rounding
 
 _READ_AHEAD_OFF = "HF_DEACTIVATE_ASYNC_LOAD"
@@ -48,6 +48,7 @@ class _Arrivals:
         self._whole: list[PreTrainedModel] = []
         self._seen = 0
         self._staying: set[nn.Module] = set()
+        self._in_eight: set[nn.Module] = set()
 
     def note(self, parent: nn.Module, name: str, child: nn.Module | None) -> None:
         """Called for a module that another one gets under a name."""
@@ -57,6 +58,8 @@ class _Arrivals:
             self._models.add(parent)
         if child is not None and name in STAYING:
             self._staying.add(child)
+        if child is not None and fewest_bits(name) > 4:
+            self._in_eight.add(child)
 
     def round(self, module: nn.Module, name: str, parameter: nn.Parameter) -> Any:
         """Called for a parameter that a module gets; returns `RoundedWeights` for its place, or None to leave it."""
@@ -71,7 +74,7 @@ class _Arrivals:
         output = self._is_output(module)
         if output and self._embeds(parameter):
             return None  # the embedding's own, which both get another for when the model is complete
-        bits = 8 if output else 4
+        bits = 8 if output or module in self._in_eight else 4
         return RoundedWeights.instead_of(parameter, self._rounding.layer(parameter, at_least=bits))
 
     def _is_output(self, module: nn.Module) -> bool:

@@ -10,6 +10,7 @@ from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, Weight, multiplies_many
 from winnow.kernels.native_args import DTYPES
 from winnow.kernels.onednn import has_onednn, linear_by_onednn
+from winnow.models.carrier import Carrier
 from winnow.models.direct import DirectLinear
 from winnow.models.dtypes import torch_multiplies
 from winnow.models.planned import PlannedLinear, place_of
@@ -51,6 +52,8 @@ class CompiledLinear(PlannedLinear, DirectLinear):
         """inputs [..., I] -> [..., O]"""
         plan = self.plan_for(inputs)
         if plan is None:
+            if isinstance(inputs, Carrier):
+                return inputs.through(self.forward, self.out_features)
             return nn.Linear.forward(self, inputs)
         if self._is_fastest(inputs):
             return plan.run(inputs)

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from winnow.errors import ModelError
 from winnow.models.gguf_rows import FileRows
 from winnow.models.int4 import Int4Linear
-from winnow.models.roundable import holds_experts, weights_to_round
+from winnow.models.roundable import fewest_bits, holds_experts, weights_to_round
 from winnow.models.rounding import RoundedWeights, Rounding
 
 
@@ -29,7 +29,8 @@ class LevelsKept:
         self._few = any(isinstance(each, FileRows) and each.have_few_bits for each in found.values())
         for path, layer, name in weights_to_round(model):
             rows = found.get(f"{path}.{name}")
-            if layer is not head and isinstance(rows, FileRows) and _stays(layer, rows):
+            may_have_four = layer is not head and fewest_bits(path.rpartition(".")[2]) == 4
+            if may_have_four and isinstance(rows, FileRows) and _stays(layer, rows):
                 self._kept[f"{path}.{name}"] = _Kept(rows, layer.get_parameter(name), self._rounding)
         return {**found, **self._kept}
 

@@ -10,7 +10,7 @@ from winnow.models.roundable import weights_to_round
 def multiplies_by_kernels(model: nn.Module) -> bool:
     """True for a model of linear layers, experts and embeddings, whose other parameters are vectors.
 
-    False for convolutions, routers, and what latents are expanded with, by which torch multiplies. A skeleton will do.
+    False for convolutions and routers, by which torch multiplies. A skeleton will do.
     """
     known = {layer.get_parameter(name) for _, layer, name in weights_to_round(model)}
     known |= {layer.get_parameter("weight") for layer in model.modules() if isinstance(layer, nn.Embedding)}

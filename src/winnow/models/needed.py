@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from winnow.models.int8 import Int8Linear
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.room import Room
-from winnow.models.roundable import embeds_plainly, holds_experts, is_linear, weights_to_round
+from winnow.models.roundable import embeds_plainly, fewest_bits, holds_experts, is_linear, weights_to_round
 from winnow.models.rounding import kind_for
 
 _FEWEST = {"auto": None, "int8": 8, "int4": 4}
@@ -49,9 +49,10 @@ def weight_bytes(skeleton: PreTrainedModel, weights: str = "auto") -> int | None
 def _rounded(skeleton: PreTrainedModel, fewest: int) -> Iterator[tuple[tuple[nn.Module, str], type[QuantizedLinear]]]:
     """Parameters that become layers of few bits, each by its module and its name there."""
     head, embedding = skeleton.get_output_embeddings(), skeleton.get_input_embeddings()
-    for _, layer, name in weights_to_round(skeleton):
+    for path, layer, name in weights_to_round(skeleton):
         shape = _shape_by_output(layer, layer.get_parameter(name))
-        yield (layer, name), kind_for(8 if layer is head else fewest, shape)
+        least = 8 if layer is head else fewest_bits(path.rpartition(".")[2])
+        yield (layer, name), kind_for(max(fewest, least), shape)
     if embeds_plainly(embedding):
         tied = head is not None and getattr(head, "weight", None) is embedding.weight
         if not tied or is_linear(head):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, multiplies_many, outruns_torch
+from winnow.models.carrier import Carrier
 from winnow.models.dtypes import torch_multiplies
 from winnow.models.parts import parts_of
 from winnow.models.planned import PlannedLinear, place_of
@@ -101,6 +102,8 @@ class QuantizedLinear(PlannedLinear, ABC):
         plan = self.fastest_plan(inputs)
         if plan is not None:
             return plan.run(inputs)
+        if isinstance(inputs, Carrier):
+            return inputs.through(self.forward, self.out_features)
         rows = inputs.reshape(-1, self.in_features)
         # torch's kernels for such weights know no derivatives.
         followed = torch.is_grad_enabled() and (rows.requires_grad or self.scales.requires_grad)

@@ -10,8 +10,10 @@ from torch import nn
 from winnow.models.direct import DirectLinear
 from winnow.models.mixture import keeps_experts_in_one, weight_names
 
-STAYING = ("kv_b_proj", "gate", "router")
-"""Names of layers that stay: what latents are expanded with, which is read head by head; what chooses among experts."""
+STAYING = ("gate", "router")
+"""Names of layers that stay: what chooses among experts."""
+_IN_EIGHT = ("kv_b_proj",)
+"""Names of layers that get 8 bits in any case: what latents are expanded with, which kernels read head by head."""
 
 
 def is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
@@ -37,6 +39,11 @@ def holds_experts(layer: nn.Module) -> TypeGuard[Any]:
 def may_be_rounded(layer: nn.Module, parameter: str) -> bool:
     """True for the weight of a linear layer, by its name there, and for those of a mixture's experts."""
     return parameter in weight_names(layer) if holds_experts(layer) else parameter == "weight" and is_linear(layer)
+
+
+def fewest_bits(name: str) -> int:
+    """The fewest bits that a layer may get, by its name within its parent: 4 or 8."""
+    return 8 if name in _IN_EIGHT else 4
 
 
 def weights_to_round(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from winnow.models.carrier import Carrier
 from winnow.models.direct import DirectLinear
 
 FEW = 32
@@ -25,6 +26,8 @@ class TransposedLinear(DirectLinear):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., I] -> [..., O]"""
+        if isinstance(inputs, Carrier):
+            return inputs.through(self.forward, self.out_features)
         weight = self.weight
         plain = type(weight) is nn.Parameter and inputs.is_cpu and inputs.dtype == weight.dtype == torch.bfloat16
         if not plain or inputs.numel() > FEW * self.in_features:

@@ -16,7 +16,7 @@ from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.quantized_experts import QuantizedExperts
 from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.replacing import hooks_of, replace_layers
-from winnow.models.roundable import STAYING, embeds_plainly, holds_experts, is_linear
+from winnow.models.roundable import STAYING, embeds_plainly, fewest_bits, holds_experts, is_linear
 from winnow.models.rounding import RoundedWeights, Rounding
 from winnow.models.source import ModelSource
 
@@ -66,7 +66,9 @@ def bits_of(weights: str) -> int:
 
 
 def quantize_weights(model: PreTrainedModel, weights: str) -> None:
-    """Puts layers with fewer bits in place of a model's linear ones. Its output layer and embedding have 8 bits.
+    """Puts layers with fewer bits in place of a model's linear ones.
+
+    Its output layer, its embedding and what latents are expanded with have 8 bits.
 
     weights: "int8" or "int4"; layers of a shape that 4 bits do not fit get 8. Experts that transformers keeps in one
     tensor become linear layers. All other layers stay, and those that have a forward of their own. "gguf" is of use for
@@ -85,7 +87,8 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
             return QuantizedExperts(layer, rounding)
         if not is_linear(layer) or name in STAYING:
             return None
-        made = rounding.layer(layer.weight, at_least=8 if layer is head else 4).with_bias(layer.bias)
+        bits = 8 if layer is head else fewest_bits(name)
+        made = rounding.layer(layer.weight, at_least=bits).with_bias(layer.bias)
         vars(made).update(hooks_of(layer))
         return made
 
@@ -140,10 +143,11 @@ def weights_of(model: PreTrainedModel) -> str | None:
     "gguf" has 8 bits where "int4" would have 4; a file that has no such weights gives the same as one of the others.
     """
     head, kinds, larger = model.get_output_embeddings(), set(), False
-    for module in model.modules():
+    for path, module in model.named_modules():
         kind = module.kind if isinstance(module, QuantizedStack) else type(module)
         kinds.add(kind)
-        larger = larger or (kind is Int8Linear and module is not head and Int4Linear.fits(module.levels.shape))
+        may_be_smaller = module is not head and fewest_bits(path.rpartition(".")[2]) == 4
+        larger = larger or (kind is Int8Linear and may_be_smaller and Int4Linear.fits(module.levels.shape))
     if Int4Linear in kinds:
         return "gguf" if larger else "int4"
     return "int8" if Int8Linear in kinds else scheme_of(model.config)

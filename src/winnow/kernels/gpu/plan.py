@@ -90,7 +90,7 @@ class TritonPlan:
             return self._run(query)
 
     def _run(self, query: Tensor) -> Tensor:
-        group = check_query(query, self.sizes, self.tail.keys.dtype, self._sinks)
+        group = check_query(query, self.sizes.asked(), self.tail.keys.dtype, self._sinks)
         query = query if query.stride(3) == 1 else query.contiguous()
         rows, query_heads, tokens, _ = query.shape
         output = query.new_empty(rows, tokens, query_heads, self.sizes.value_dim)
