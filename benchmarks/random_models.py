@@ -45,13 +45,18 @@ def random_llama(
     return LlamaForCausalLM(config).eval()
 
 
-def random_model(config: PreTrainedConfig, weights: str) -> PreTrainedModel:
-    """The same weights whenever it is called, in bfloat16 or of fewer bits ("int8", "int4"), with Winnow's layers."""
+def random_model(config: PreTrainedConfig, weights: str, *, embedding: float | None = None) -> PreTrainedModel:
+    """The same weights whenever it is called, in bfloat16 or of fewer bits ("int8", "int4"), with Winnow's layers.
+
+    embedding: standard deviation of its numbers, where it is not to be the configuration's.
+    """
     torch.manual_seed(0)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(
         config, dtype=torch.bfloat16, attn_implementation="winnow"
     )
     model.eval().requires_grad_(False)
+    if embedding is not None:
+        torch.nn.init.normal_(model.get_input_embeddings().weight, std=embedding)
     if weights != DTYPE:
         quantize_weights(model, weights)
     use_own_layers(model)

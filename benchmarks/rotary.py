@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from reporting import DTYPES, rounds_and_folder
+from winnow.kernels.rotary import HALVES
 from winnow.models.rotary import RotaryByKernel
 from within_steps import Timed, in_turns, publish
 
@@ -29,9 +30,7 @@ def measure(dtype: torch.dtype, shape: tuple[int, int, int], tokens: int, rounds
     given = (*(_projected(each, tokens, dim, dtype) for each in (heads, kv_heads)), *_angles(tokens, dim, dtype))
     case = {"type": DTYPES[dtype], "heads": f"{heads}/{kv_heads}, D {dim}", "tokens": f"{tokens:,}"}
     own = [partial(apply_rotary_pos_emb, *given)] * LAYERS
-    return in_turns(
-        case, own, [partial(RotaryByKernel(apply_rotary_pos_emb, shares_angles=False), *given)] * LAYERS, rounds
-    )
+    return in_turns(case, own, [partial(RotaryByKernel(apply_rotary_pos_emb, HALVES), *given)] * LAYERS, rounds)
 
 
 def _projected(heads: int, tokens: int, dim: int, dtype: torch.dtype) -> Tensor:

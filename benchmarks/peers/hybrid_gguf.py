@@ -1,38 +1,23 @@
-"""GGUF files of random blocks in the shapes of models with linear states: matrices in Q4_0, the embedding in Q8_0."""
+"""GGUF files of random blocks in the shapes of models with linear states."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedConfig
 
-Tensors = dict[str, tuple[int, ...]]
-"""Shapes by name. Those of two dimensions are matrices in blocks, but for the ends of names in `_IN_FP32`."""
-_BLOCK, _IN_FP32 = 32, ("ssm_conv1d.weight", "shortconv.conv.weight", "ssm_a", "ssm_d")
-_CONTEXT = 32768
+from random_blocks import Tensors, mlp, norms, tell_shape, tell_tokens, write_random
+
+_IN_FP32 = ("ssm_conv1d.weight", "shortconv.conv.weight", "ssm_a", "ssm_d")
 
 
 def write_hybrid_gguf(path: Path, config: PreTrainedConfig) -> None:
     """Writes the file of a configuration's shape. Raises KeyError for another family."""
-    import gguf
-
-    architecture, tell, _ = _FAMILIES[config.model_type]
-    writer = gguf.GGUFWriter(path, architecture)
-    _tell_shape(writer, config)
-    tell(writer, config)
-    _tell_tokens(writer, config.vocab_size)
-    chance = np.random.default_rng(0)
-    for name, shape in tensors_of(config).items():
-        _add(writer, name, shape, chance)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    architecture, _, _ = _FAMILIES[config.model_type]
+    write_random(path, architecture, partial(_tell, config=config), tensors_of(config), in_fp32=_IN_FP32)
 
 
 def tensors_of(config: PreTrainedConfig) -> Tensors:
@@ -45,44 +30,17 @@ def tensors_of(config: PreTrainedConfig) -> Tensors:
     return found
 
 
-def _add(writer: Any, name: str, shape: tuple[int, ...], chance: np.random.Generator) -> None:
-    import gguf
-
-    if len(shape) < 2 or name.endswith(_IN_FP32):
-        writer.add_tensor(name, (0.02 * chance.standard_normal(shape)).astype(np.float32))
-        return
-    kind = gguf.GGMLQuantizationType.Q8_0 if name == "token_embd.weight" else gguf.GGMLQuantizationType.Q4_0
-    numbers, size = gguf.GGML_QUANT_SIZES[kind]
-    blocks = chance.integers(0, 256, (prod(shape) // numbers, size), np.uint8)
-    blocks[:, :2] = np.array([2e-4 if size > _BLOCK else 4e-3], np.float16).view(np.uint8)
-    writer.add_tensor(name, blocks.reshape(*shape[:-1], -1), raw_dtype=kind)
-
-
-def _tell_shape(writer: Any, config: PreTrainedConfig) -> None:
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(_CONTEXT)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_head_count(config.num_attention_heads)
+def _tell(writer: Any, config: PreTrainedConfig) -> None:
+    _, tell, _ = _FAMILIES[config.model_type]
+    tell_shape(writer, config)
     writer.add_key_length(_head_dim(config))
     writer.add_value_length(_head_dim(config))
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(1e6)
-    writer.add_vocab_size(config.vocab_size)
+    tell(writer, config)
+    tell_tokens(writer, config.vocab_size)
 
 
 def _head_dim(config: PreTrainedConfig) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-
-
-def _tell_tokens(writer: Any, count: int) -> None:
-    letters = sorted(ByteLevel.alphabet())
-    tokens = [*letters, "he", *(f"<{number}>" for number in range(count - len(letters) - 2)), "<|endoftext|>"]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(tokens)
-    writer.add_token_types([1] * (len(tokens) - 1) + [3])
-    writer.add_token_merges(["h e"])
-    writer.add_eos_token_id(len(tokens) - 1)
 
 
 def _tell_qwen(writer: Any, config: PreTrainedConfig) -> None:
@@ -128,11 +86,11 @@ def _of_qwen(config: PreTrainedConfig, layer: int) -> Tensors:
     keys = config.linear_num_key_heads * config.linear_key_head_dim
     heads = config.linear_num_value_heads
     values = heads * config.linear_value_head_dim
-    found = {**_mlp(width, config.intermediate_size), **_norms(width, "attn_norm", "post_attention_norm")}
+    found = {**mlp(width, config.intermediate_size), **norms(width, "attn_norm", "post_attention_norm")}
     if config.layer_types[layer] == "full_attention":
         attention = _attention(width, config.num_attention_heads * dim, config.num_key_value_heads * dim)
         attention["attn_q.weight"] = (2 * config.num_attention_heads * dim, width)
-        return {**found, **attention, **_norms(dim, "attn_q_norm", "attn_k_norm")}
+        return {**found, **attention, **norms(dim, "attn_q_norm", "attn_k_norm")}
     return {
         **found,
         "attn_qkv.weight": (2 * keys + values, width),
@@ -152,8 +110,8 @@ def _of_falcon(config: PreTrainedConfig, layer: int) -> Tensors:
     mixed = inner + 2 * config.mamba_n_groups * config.mamba_d_state
     dim = config.head_dim
     return {
-        **_mlp(width, config.intermediate_size),
-        **_norms(width, "attn_norm"),
+        **mlp(width, config.intermediate_size),
+        **norms(width, "attn_norm"),
         "ffn_norm": (width,),
         **_attention(width, config.num_attention_heads * dim, config.num_key_value_heads * dim),
         "ssm_in.weight": (inner + mixed + heads, width),
@@ -168,12 +126,12 @@ def _of_falcon(config: PreTrainedConfig, layer: int) -> Tensors:
 
 def _of_lfm(config: PreTrainedConfig, layer: int) -> Tensors:
     width, dim = config.hidden_size, _head_dim(config)
-    found = {**_mlp(width, _inner(config)), **_norms(width, "attn_norm", "ffn_norm")}
+    found = {**mlp(width, _inner(config)), **norms(width, "attn_norm", "ffn_norm")}
     if config.layer_types[layer] == "full_attention":
         return {
             **found,
             **_attention(width, width, config.num_key_value_heads * dim),
-            **_norms(dim, "attn_q_norm", "attn_k_norm"),
+            **norms(dim, "attn_q_norm", "attn_k_norm"),
         }
     return {
         **found,
@@ -183,17 +141,9 @@ def _of_lfm(config: PreTrainedConfig, layer: int) -> Tensors:
     }
 
 
-def _mlp(width: int, inner: int) -> Tensors:
-    return {"ffn_gate.weight": (inner, width), "ffn_up.weight": (inner, width), "ffn_down.weight": (width, inner)}
-
-
 def _attention(width: int, queries: int, keys: int) -> Tensors:
     rows = {"attn_q": queries, "attn_k": keys, "attn_v": keys}
     return {**{f"{name}.weight": (each, width) for name, each in rows.items()}, "attn_output.weight": (width, queries)}
-
-
-def _norms(width: int, *names: str) -> Tensors:
-    return {f"{name}.weight": (width,) for name in names}
 
 
 _FAMILIES: dict[str, tuple[str, Callable[[Any, Any], None], Callable[[Any, int], Tensors]]] = {

@@ -8,195 +8,19 @@ bits. llama.cpp is built in build/peers the first time (CMake and a C++ compiler
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
-from typing import Protocol
-
-import torch
-from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import winnow
-from contenders import Answering, PeerError
-from evaluated import RESULTS, ROOT
 from hybrid_gguf import write_hybrid_gguf
 from hybrid_shapes import configurations
-from llama_rival import PACKAGE, VERSION, built
-from random_models import random_model
-from reporting import machine, markdown_table, of_this_processor, write_results
-from winnow.commands.console import messages
-
-LLAMA, WEIGHTS = "llama.cpp", "int4"
-METHODS = ("full", "adakv @ 5%")
-STEPS, ROOM = 16, 2048
-"""Tokens of a turn, and those for which there is room after a prompt."""
-REST = 0.5
-"""Seconds before a turn, in which the other engine's threads stop waiting for more work at full speed."""
+from shape_race import Race, run
 
 
-@dataclass(frozen=True)
-class Row:
-    """Milliseconds of a model after prompts of a length, by engine and cache."""
-
-    model: str
-    depth: int
-    prompt: dict[str, float]
-    token: dict[str, float]
-
-    def cells(self) -> list[str]:
-        """A line of the table."""
-        found = [self.model, f"{self.depth:,}"]
-        for times in (self.prompt, self.token):
-            theirs = times[LLAMA]
-            found += [f"{theirs:,.1f} ms", *(f"{times[each]:,.1f} ms, {theirs / times[each]:.2f}x" for each in METHODS)]
-        return found
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Milliseconds of a call."""
-    start = time.perf_counter()
-    work()
-    return 1e3 * (time.perf_counter() - start)
-
-
-class Engine(Protocol):
-    """One that reads a prompt, and decodes after it."""
-
-    def prompt(self) -> float:
-        """Milliseconds of the prompt into a new cache."""
-
-    def tokens(self, steps: int) -> float:
-        """Mean milliseconds of a token after one that is not timed."""
-
-
-class Ours:
-    """A model of Winnow that reads a prompt, and decodes after it."""
-
-    def __init__(self, model: PreTrainedModel, ids: Tensor, method: str) -> None:
-        self._model, self._ids, self._method = model, ids, method
-        cache = self._read()
-        self._decoder = winnow.GraphedDecoder(model, cache, room=ROOM)
-        self.tokens(3)
-
-    def prompt(self) -> float:
-        """Milliseconds of the prompt into a new cache."""
-        return timed(self._read)
-
-    def tokens(self, steps: int) -> float:
-        """Mean milliseconds of a token after one that is not timed."""
-        token = torch.tensor([11])
-        self._decoder.step(token)
-        return timed(lambda: [self._decoder.step(token) for _ in range(steps)]) / steps
-
-    def _read(self) -> winnow.CompressedCache:
-        cache = winnow.CompressedCache(self._model, self._method)
-        self._model(self._ids, cache=cache, logits_to_keep=1)
-        return cache
-
-
-class Theirs:
-    """llama.cpp on a file of the same shape."""
-
-    def __init__(self, program: Path, model: Path, depth: int, threads: int) -> None:
-        room = str(depth + ROOM)
-        self._depth, self._threads = depth, threads
-        self._answering = Answering([str(program), str(model), room, "f16", "1"], "llama-turns")
-        self.prompt()
-
-    def prompt(self) -> float:
-        """Milliseconds of a prompt."""
-        return self._answering.ask("prompt", self._threads, self._depth)[0]
-
-    def tokens(self, steps: int) -> float:
-        """Mean milliseconds of a token after one that is not timed."""
-        return self._answering.ask("tokens", self._depth, self._threads, steps)[0]
-
-    def close(self) -> None:
-        """Ends the program."""
-        self._answering.close()
-
-
-def measure(name: str, config: PreTrainedConfig, program: Path, options: argparse.Namespace) -> Iterator[Row]:
-    """A model at every depth."""
-    model = random_model(config, WEIGHTS)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.gguf"
-        write_hybrid_gguf(path, config)
-        for depth in options.depths:
-            ids = torch.randint(config.vocab_size, (1, depth), generator=torch.Generator().manual_seed(0))
-            theirs = Theirs(program, path, depth, options.threads)
-            try:
-                engines: dict[str, Engine] = {method: Ours(model, ids, method) for method in METHODS}
-                engines[LLAMA] = theirs
-                prompts = in_turns({who: each.prompt for who, each in engines.items()}, options.prompts)
-                tokens = in_turns({who: partial(each.tokens, STEPS) for who, each in engines.items()}, options.rounds)
-            finally:
-                theirs.close()
-            yield Row(name, depth, prompts, tokens)
-
-
-def in_turns(engines: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Medians of what they tell."""
-    told: dict[str, list[float]] = {who: [] for who in engines}
-    for _ in range(rounds):
-        for who, each in engines.items():
-            time.sleep(REST)
-            told[who].append(each())
-    return {who: median(times) for who, times in told.items()}
-
-
-def publish(rows: Sequence[Row], options: argparse.Namespace) -> None:
-    """Prints the table and writes its page."""
-    head = [f"{what}, {who}" for what in ("prompt", "token") for who in (LLAMA, *(f"`{each}`" for each in METHODS))]
-    table = markdown_table(["model", "prompt", *head], [each.cells() for each in rows])
-    text = (
-        f"# Models with linear states, against llama.cpp\n\n`python benchmarks/peers/hybrid_models.py`. {machine()} "
-        f"llama.cpp is that of {PACKAGE} {VERSION}, built for this processor, with a cache in f16 and its flash "
-        "attention, and reads Q4_0; Winnow's weights are int4, its steps replayed from [graphs](../graphs.md). Both "
-        f"have random weights of the same shape, and {options.threads} threads. Engines took turns; medians. Above 1x "
-        f"is faster than llama.cpp.\n\n{table}\n"
-    )
-    print(text)
-    write_results(options.out, of_this_processor("hybrid_models"), text, [asdict(each) for each in rows])
-
-
-def arguments() -> argparse.Namespace:
-    """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--depths", type=lambda text: [int(each) for each in text.split(",")], default=[512, 4096])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=9, help=f"turns of {STEPS} tokens")
-    parser.add_argument("--prompts", type=int, default=3, help="times that every prompt is read")
-    parser.add_argument("--llama-turns", type=Path, help="the program, if it is built already")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    return parser.parse_args()
-
-
-@torch.no_grad()
 def main() -> None:
     """Measures and writes the table."""
-    options = arguments()
-    torch.set_num_threads(options.threads)
-    rows = []
-    try:
-        program = options.llama_turns or built(ROOT / "build" / "peers")
-        for name, config in configurations().items():
-            for row in measure(name, config, program, options):
-                print(row.cells(), flush=True)
-                rows.append(row)
-    except PeerError as problem:
-        messages().print(problem)
-        raise SystemExit(1) from None
-    publish(rows, options)
+    run(Race("hybrid_models", "Models with linear states", configurations(), write_hybrid_gguf), __doc__)
 
 
 if __name__ == "__main__":
