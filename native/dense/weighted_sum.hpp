@@ -16,6 +16,13 @@ namespace {
 // Of a block of values, half of which is read at a time where it has more.
 constexpr int64_t kMostBlockBytes = kZen ? 16384 : 1 << 30;
 
+// Rows of a block of values of type T, which stays in the first-level cache.
+template <class T>
+constexpr int64_t block_rows(int64_t dim) {
+  const int64_t whole = kWeightTokens * dim * static_cast<int64_t>(sizeof(T));
+  return whole > kMostBlockBytes ? kWeightTokens / 2 : kWeightTokens;
+}
+
 // What is asked for while values are read that do not lie in the first-level cache: lines from `first` on, one after another,
 // whatever strips are at hand: the second-level cache foresees what comes in order. And, but for kAskOnce, the same strips
 // again, a few tokens before they are read.
@@ -120,8 +127,7 @@ template <int kQueries, class Kept, class T, class Body>
 inline void for_value_blocks(Weights<kQueries, Kept>& weights, const T* values, int64_t dim, int64_t tokens,
                              const Body& body) {
   const T* last = values + tokens * dim - 1;
-  const int64_t whole = kWeightTokens * dim * static_cast<int64_t>(sizeof(T));
-  const int64_t most = whole > kMostBlockBytes ? kWeightTokens / 2 : kWeightTokens;
+  const int64_t most = block_rows<T>(dim);
   for (int64_t t = 0; t < tokens; t += kWeightTokens) {
     const int64_t count = least(kWeightTokens, tokens - t);
     const float* taken = weights.take(t, count);

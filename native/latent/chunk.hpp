@@ -49,36 +49,27 @@ inline void for_latent_panels(const Shape& shape, const LatentScratch& latent, c
   });
 }
 
-template <class T>
-inline void make_latent_panels(const Shape& shape, const Queries& queries, const Scratch& scratch,
-                               const LatentScratch& latent) {
-  const int64_t dim = shape.value_dim, rest = rotated_dim(shape);
-  const Shape of_latents = of_channels(shape, dim), of_rotated = of_channels(shape, rest);
-  for_latent_panels(shape, latent, [&](int64_t first, float* latents, float* rotated, int64_t lanes) {
-    gather_queries<Vec::width, T, T>(of_latents, queries, first, scratch.query);
-    turn_block(scratch.query, dim, lanes, latents);
-    gather_queries<Vec::width, float, T>(of_rotated, from_channel<T>(queries, dim), first, scratch.query);
-    turn_block(scratch.query, rest, lanes, rotated);
-    store(latent.biases + first, broadcast(0.0f));
-  });
-}
-
-// The same in the coordinates of a packed part.
+// Queries as panels, in the coordinates of a packed part where the chunk is of one.
 template <class T>
 inline void make_latent_panels(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                                const LatentScratch& latent) {
   const int64_t dim = shape.value_dim, rest = rotated_dim(shape);
   const Shape of_latents = of_channels(shape, dim), of_rotated = of_channels(shape, rest);
+  const winnow_part* part = chunk.part;
   for_latent_panels(shape, latent, [&](int64_t first, float* latents, float* rotated, int64_t lanes) {
-    gather_for<Vec::width, float, T>(of_latents, chunk, queries, first, scratch.query);
+    if (part) {
+      gather_for<Vec::width, float, T>(of_latents, chunk, queries, first, scratch.query);
+    } else {
+      gather_queries<Vec::width, T, T>(of_latents, queries, first, scratch.query);
+    }
     turn_block(scratch.query, dim, lanes, latents);
     gather_queries<Vec::width, float, T>(of_rotated, from_channel<T>(queries, dim), first, scratch.query);
-    for (int64_t i = 0; chunk.part->values.rotated && i < Vec::width; ++i) {
+    for (int64_t i = 0; part && part->values.rotated && i < Vec::width; ++i) {
       transform_row(scratch.query + i * Vec::width, rest, Vec::width * Vec::width);
     }
     turn_block(scratch.query, rest, lanes, rotated);
     float bias[Vec::width] = {};
-    if (chunk.part->keys.means) score_mean<Vec::width, T>(of_latents, chunk, queries, first, bias);
+    if (part && part->keys.means) score_mean<Vec::width, T>(of_latents, chunk, queries, first, bias);
     store(latent.biases + first, load(bias) * broadcast(shape.scaling));
   });
 }
@@ -109,15 +100,14 @@ inline void attend_latent_panel(const Shape& shape, const Chunk& chunk, const La
   score_panel<kVectors>(panel, latent.latents, dim, count, latent.logits);
   score_panel<kVectors>(panel + dim * kLanes, latent.rotated, rotated_dim(shape), count, latent.others);
   const Cap cap(shape);
-  const bool all_see = chunk.visible >= chunk.tokens;
   for (int64_t lane = 0; lane < kLanes; lane += Vec::width) {
     float *logits = latent.logits + lane, *others = latent.others + lane;
     const Vec bias = load(latent.biases + first + lane), hidden = broadcast(kUnseenLogit);
-    const Vec seen = all_see ? bias : seen_by(shape, chunk, first + lane) - broadcast(static_cast<float>(t));
+    const Vec seen = seen_by(shape, chunk, first + lane) - broadcast(static_cast<float>(t));
     const auto logit_of = [&](int64_t i) {
       const Vec rotated = fma(load(others + i * kLanes), broadcast(latent.rotated_scales[i]), bias);
       const Vec logit = cap(fma(load(logits + i * kLanes), broadcast(latent.latent_scales[i]), rotated));
-      return all_see ? logit : if_less(broadcast(static_cast<float>(i)), seen, logit, hidden);
+      return if_less(broadcast(static_cast<float>(i)), seen, logit, hidden);
     };
     softmax_lanes(count, logit_of, latent.sum_scales, logits, kLanes, out.max + first + lane, out.sum + first + lane,
                   latent.factors + lane);
@@ -156,7 +146,7 @@ void latent_dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& q
                         const Partial& out) {
   if (latents_in_pairs<T>(shape, chunk, queries, scratch, out)) return;
   const LatentScratch latent = latent_scratch(shape, scratch.matrix);
-  make_latent_panels<T>(shape, queries, scratch, latent);
+  make_latent_panels<T>(shape, chunk, queries, scratch, latent);
   DenseRows<T, true> latents(chunk.keys, shape.value_dim);
   DenseRows<T, false> rotated(chunk.values, rotated_dim(shape));
   attend_latent_blocks(shape, chunk, latent, latents, rotated, out);

@@ -74,9 +74,7 @@ inline void ask_rows(const winnow_decode_args& args, int64_t head, int64_t from,
   const int64_t plain = args.latent->plain_dim, dim = args.key_dim;
   std::memset(scratch.sums, 0, static_cast<size_t>(kQueries * shape.value_width) * sizeof(float));
   const Row* last = rows_at<Row>(args, head, plain) - 1;
-  // Few enough rows to stay in the first-level cache.
-  const int64_t whole = kWeightTokens * dim * static_cast<int64_t>(sizeof(Row));
-  const int64_t most = whole > kMostBlockBytes ? kWeightTokens / 2 : kWeightTokens;
+  const int64_t most = block_rows<Row>(dim);
   for (int64_t first = 0; first < plain; first += kMaxChunkTokens) {
     const int64_t some = least(kMaxChunkTokens, plain - first);
     widen_channels<kQueries, Row, T>(args, head, from, first, some, scratch.logits);
