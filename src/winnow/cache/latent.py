@@ -120,8 +120,7 @@ class Projection:
     def _check(self, attention: nn.Module, latent_dim: int, rotated_dim: int) -> None:
         """Compares a token as the module expands it with what the matrices make of it."""
         weight, scales = _numbers_of(attention)
-        is_plain = type(weight) is nn.Parameter and not weight.is_meta
-        if not is_plain or not (scales is not None or weight.is_floating_point()):
+        if type(weight) is not nn.Parameter or weight.is_meta or (scales is None and not weight.is_floating_point()):
             raise ModelError(f"{_name(attention)} has no plain weight behind its latents. {_REMEDY}")
         weight = weight if scales is None else scales
         generator = torch.Generator().manual_seed(0)

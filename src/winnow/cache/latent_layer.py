@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 from winnow.allocate import HeadUnion, PlannedAllocator, layers_allocator, spanning_of
 from winnow.cache.arriving import RowParts
 from winnow.cache.compressor import LayerCompressor
-from winnow.cache.handle import Attended, Handle, Phase, handle_of
+from winnow.cache.handle import Attended, Phase, handle_of
 from winnow.cache.latent import UNCACHED, Projection, expanded, is_latent
 from winnow.cache.latent_plan import LatentPlan
 from winnow.cache.layer import CompressedLayer
@@ -107,6 +107,8 @@ class LatentLayer(CompressedLayer):
 
         The note for the attention function goes on to the keys that the model makes of the latents.
         """
+        if isinstance(self._plan, LatentPlan) and not self._plan.is_current():
+            self._plan = self._step = None
         latents, rotated = super().update(key_states, value_states, *args, **kwargs)
         handle = handle_of(latents)
         assert handle is not None
@@ -114,31 +116,6 @@ class LatentLayer(CompressedLayer):
         handle.is_expanded = handle.values is not None
         handle.is_unseen = handle.phase is Phase.TAIL and not self._watches_expansion()
         return carried_on(latents, handle), rotated
-
-    def attend_token(
-        self,
-        handle: Handle,
-        attention: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scaling: float | None,
-        softcap: float | None,
-        sinks: Tensor | None,
-    ) -> Tensor | None:
-        """As in other layers, of the latents that the key [R, Hq, 1, D] and value [R, Hq, 1, Dv] were made of."""
-        if isinstance(self._plan, LatentPlan) and not self._plan.is_current():
-            self._plan = self._step = None
-        latents, rotated = self._latents()
-        output = super().attend_token(handle, attention, query, latents, rotated, scaling, softcap, sinks)
-        if output is not None:
-            self._arrived = None
-        return output
-
-    def finish(self) -> None:
-        """As in other layers."""
-        super().finish()
-        self._arrived = None
 
     def give_up(self) -> None:
         """As in other layers."""
@@ -153,13 +130,13 @@ class LatentLayer(CompressedLayer):
         # Compressed now, these are what scorers see; later, they are gone.
         self.compressor.made = lambda row: self.arriving.row(row, keys, values)
         try:
-            super().finish_prompt(queries, *self._latents(), valid, paid)
+            super().finish_prompt(queries, *self._stored(keys, values), valid, paid)
         finally:
             self.compressor.made = None
 
     def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> Attended:
         """As in other layers, of the latents that keys [R, Hq, Q, D] and values [R, Hq, Q, Dv] were made of."""
-        return super().append(queries, *self._latents(), valid)
+        return super().append(queries, *self._stored(keys, values), valid)
 
     def _watches_expansion(self) -> bool:
         """True if somebody sees what the model makes of the latents of new tokens."""
@@ -167,10 +144,15 @@ class LatentLayer(CompressedLayer):
         expansion = getattr(attention, "kv_b_proj", None)
         return expansion is None or is_watched(expansion)
 
-    def _latents(self) -> tuple[Tensor, Tensor]:
+    def _stored(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The latents and rotated keys that keys and values were made of."""
         if self._arrived is None:
             raise CacheError("no tokens arrived at this layer; run them through the model.")
         return self._arrived
+
+    def _end_pass(self) -> None:
+        super()._end_pass()
+        self._arrived = None
 
     def _made_compressor(self) -> LayerCompressor:
         return LatentCompressor(self.compression, self.index)

@@ -50,8 +50,6 @@ class LatentPlan:
         with torch.no_grad():
             if query.shape[2] >= self._projection.tokens_to_expand_for:
                 return DecodePlan(self._expanded_blocks(), self._expanded_tail(), self.spec).run(query)
-            if not self.is_current():
-                self._place, self.kernels = self._projection.place(), self._kernels()
             if isinstance(self.kernels, NativePlan):
                 return self.kernels.run(query)
             sums = self.kernels.run(*self._projection.absorbed(query))

@@ -268,8 +268,7 @@ class CompressedLayer(HeldRows):
         """The attention function is through with what the last `update` brought; a turn is folded now."""
         if self._turn is not None:
             self._fold_turn(self._turn)
-        self.pending = None
-        self.compression.progress.leave()
+        self._end_pass()
 
     def give_up(self) -> None:
         """The attention function refuses what the last `update` brought, before it did anything with it."""
@@ -441,12 +440,11 @@ class CompressedLayer(HeldRows):
                 raise self._attends_otherwise()
             return None
         handle.taken, handle.over = True, self
-        output = step.run(query, key, value)
+        output = step.run(query, *self._stored(key, value))
         if output is None:
             handle.taken, handle.over = False, None
             return None
-        self.pending = None
-        self.compression.progress.leave()
+        self._end_pass()
         return output
 
     def attended_over(self, query: Tensor) -> None:
@@ -475,6 +473,15 @@ class CompressedLayer(HeldRows):
         return self._planned(self.prefixes[row : row + 1], self._held_tail().one(row), spec)
 
     # --- inside ----------------------------------------------------------------------------------------------
+
+    def _stored(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Those that the layer keeps of new tokens, whose keys and values are attended to."""
+        return keys, values
+
+    def _end_pass(self) -> None:
+        """The layer is through with what the last `update` brought."""
+        self.pending = None
+        self.compression.progress.leave()
 
     def _planned(self, prefixes: Sequence[Prefix | None], dense: Tail, spec: AttentionSpec) -> AttentionPlan:
         """A plan for attention over a prefix and dense tokens of every row."""
