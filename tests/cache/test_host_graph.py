@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from support.families import build, prompt
 from support.graphed import Pair, twins_here
 from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
-from winnow.cache import host_graph, while_graphed
+from winnow.cache import graphed, host_graph, while_graphed
 from winnow.cache.host_graph import HostGraph, _together
 from winnow.kernels import native, rotating
 from winnow.kernels.linear import outruns_torch
@@ -244,6 +244,23 @@ def test_experts_of_a_token_are_chosen_without_the_host(bits: int, monkeypatch: 
 @pytest.mark.parametrize("method", ["full", "full+kivi", "full+bits(8)", "adakv(window=4)+spark(0.5) @ 12", "h2o @ 12"])
 def test_every_format_is_replayed(method: str) -> None:
     exact(twins_here(build("llama")).pair(method, rows=2))
+
+
+def test_replays_go_on_between_passes_of_several_tokens() -> None:
+    both, captures = twins_here(build("llama")).pair(), []
+
+    def counted(*given: Any) -> HostGraph:
+        captures.append(given)
+        return HostGraph(*given)
+
+    with mock.patch.object(graphed, "HostGraph", counted), step_graphs(both.device.model):
+        for token in range(6):
+            both.ordinary(torch.tensor([[token]]))
+        for token in range(3):
+            both.ordinary(torch.tensor([[token, 7, 8]]))
+            both.each(lambda cache: cache.crop(-2))
+            both.ordinary(torch.tensor([[token + 1]]))
+    assert len(captures) == 1
 
 
 def test_inference_mode_and_its_absence_take_turns() -> None:

@@ -350,6 +350,11 @@ class GraphedDecoder:
         first = self._layers[0]
         if self._held.same_as(first):
             return
+        if self._is_here and self._held.same_rows(first):
+            # Kernels count the tokens of a row where they are: whatever came or went, only positions are others.
+            self._held = _Held.by(first)
+            self._positions.copy_((self._held.tokens() + self._ahead)[:, None])
+            return
         self._graph = None
         if not self._held.same_rows(first):
             if bool(self._ahead.any()):
