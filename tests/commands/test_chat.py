@@ -249,8 +249,8 @@ def test_an_interrupt_ends_a_chat_in_a_pipe(said, monkeypatch):
 def interrupted_after(count):
     decode = conversation.decode
 
-    def interrupted(*arguments):
-        for number, token in enumerate(decode(*arguments[:-2], frozenset(), arguments[-1])):
+    def interrupted(model, cache, logits, most, stops, *others):
+        for number, token in enumerate(decode(model, cache, logits, most, frozenset(), *others)):
             if number == count:
                 raise KeyboardInterrupt
             yield token

@@ -22,11 +22,11 @@ def tiny(source):
 
 @pytest.fixture
 def engine_of():
-    """Makes engines."""
+    """Makes engines, which try candidates unless they are told otherwise."""
     engines = []
 
-    def make(source, model, **limits):
-        engines.append(Engine(source, model, Limits(**limits)))
+    def make(source, model, candidates=7, **limits):
+        engines.append(Engine(source, model, Limits(candidates=candidates, **limits)))
         return engines[-1]
 
     yield make

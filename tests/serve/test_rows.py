@@ -32,7 +32,7 @@ def read(model: PreTrainedModel, tokens: list[int]) -> CompressedCache:
 
 def row(tokens: list[int]) -> Any:
     """As much of an answer as a batch looks at."""
-    return SimpleNamespace(tokens=list(tokens), logits=torch.empty(0))
+    return SimpleNamespace(tokens=list(tokens), said=[], most=99, logits=torch.empty(0))
 
 
 def said_alone(model: PreTrainedModel, cache: CompressedCache, token: int) -> Tensor:
@@ -42,13 +42,15 @@ def said_alone(model: PreTrainedModel, cache: CompressedCache, token: int) -> Te
 
 
 @pytest.mark.parametrize("family", ["gemma3_text", "gpt_oss", "llama", "qwen3_next", "lfm2", "falcon_h1"])
-def test_answers_come_and_go(family: str) -> None:
+@pytest.mark.parametrize("candidates", [0, 5])
+def test_answers_come_and_go(family: str, candidates: int) -> None:
     model = build(family)
     model.set_attn_implementation("winnow")
     prompts = [prompt(length=length, seed=length)[0].tolist() for length in (20, 5, 31)]
+    prompts[0][:4] = [7, 9, 3, 10]  # tried behind 7 and 9 where the first row is alone, and taken back
     alone = [read(model, each) for each in prompts]
     rows = [row(each) for each in prompts]
-    batch = Batch(rows[:1], read(model, prompts[0]))
+    batch = Batch(rows[:1], read(model, prompts[0]), candidates)
     assert joins(batch.cache)
 
     def step(token: int) -> None:
@@ -59,7 +61,8 @@ def test_answers_come_and_go(family: str) -> None:
             expected = said_alone(model, alone[rows.index(each)], token)
             torch.testing.assert_close(each.logits, expected, rtol=0, atol=1e-5)
 
-    step(7)
+    for token in (6, 7, 9, 3, 8):
+        step(token)
     for place in (1, 2):
         cache = read(model, prompts[place])
         assert batch.takes(cache)

@@ -70,6 +70,8 @@ class Compression:
     observer: Observer | None = None
     rank: Rank = own_ranking
     listening: Listening | None = None
+    on_trial: bool = False
+    """True while tokens come of which the last may be wrong; see `CompressedCache.on_trial`."""
     """Set while a waiting prompt is read again: layers then keep nothing."""
     replayed: Replayed | None = None
     """Findings of that, for the method."""

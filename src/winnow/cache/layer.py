@@ -166,6 +166,14 @@ class CompressedLayer(HeldRows):
         if self.waiting and not self.compression.defer:
             self.compress_waiting()
 
+    def end_trial(self, wrong: int) -> None:
+        """Takes back the last `wrong` tokens of a trial; those before them count as if they had come one by one."""
+        if wrong:
+            self._held_tail().take_back(wrong)
+            self._go_back(self.seen - wrong)
+        if self.recent is not None:
+            self.recent.take(wrong)
+
     def check_crop(self, tokens: int) -> None:
         """Raises CacheError where `tokens` tokens cannot be taken back."""
         if self.is_initialized:
@@ -407,7 +415,9 @@ class CompressedLayer(HeldRows):
         if valid is not None:
             before = self.padded if self._held_tail().longest else ()  # no crop goes behind an empty tail
             self.padded = (*before, PaddedTurn(self.seen - valid.shape[1], on_host(valid)))
-        if self.recent is not None:
+        if self.recent is not None and self.compression.on_trial:
+            self.recent.hold(queries)
+        elif self.recent is not None:
             new = queries.shape[2]
             self.recent.add(queries, valid, size=self._queries_to_keep(new))
             if new > 1 and not self.recording:

@@ -37,6 +37,7 @@ class RecentQueries:
         self.ring = _stacked([row[:, row.shape[1] - min(row.shape[1], count) :] for row in rows], count)
         self.next = 0  # the spare column
         self._held = [min(row.shape[1], count) for row in rows]  # the newest columns of a row that are queries
+        self._tried: Tensor | None = None
         self._columns: Columns | None = None
 
     def add(self, queries: Tensor, valid: Tensor | None, size: int = 0) -> None:
@@ -52,6 +53,20 @@ class RecentQueries:
         size = max(self.count, size)
         self.ring, self.next = _stacked([row[:, -size:] for row in rows], size), 0
         self._held = [min(row.shape[1], size) for row in rows]
+
+    def hold(self, queries: Tensor) -> None:
+        """Queries [R, Hq, Q, D] of tokens on trial, of which `take` adds the first."""
+        self._tried = queries.detach()
+
+    def take(self, wrong: int) -> None:
+        """Adds all but the last `wrong` of the queries that are held, as if they had come one by one."""
+        tried, self._tried = self._tried, None
+        if tried is None or not self.count:
+            return
+        right = tried.shape[2] - wrong
+        # Of more than there are columns, the first would be gone by the end.
+        for place in range(max(0, right - self.ring.shape[2]), right):
+            self._add_one(tried[:, :, place : place + 1])
 
     def row(self, row: int) -> Tensor:
         """[Hq, n, D] the queries that are held of a row's last tokens, oldest first; a copy."""
@@ -102,7 +117,7 @@ class RecentQueries:
 
     def restore(self, mark: RingMark) -> None:
         """Forgets what was added since a mark."""
-        self.ring, self.next, self._held = mark.ring, mark.next, mark.held
+        self.ring, self.next, self._held, self._tried = mark.ring, mark.next, mark.held, None
 
     def select(self, rows: Tensor) -> None:
         """Rows in a new order, with repeats or omissions."""

@@ -152,6 +152,13 @@ class Tail:
         self.lengths -= tokens
         self._refresh()
 
+    def take_back(self, tokens: int) -> None:
+        """The same of all rows alike, which hold as many: of tokens that came in one pass."""
+        self.lengths -= tokens
+        if self.lengths_there is not self.lengths:
+            self.lengths_there -= tokens
+        self.longest -= tokens
+
     def check_crop(self, tokens: Tensor | int) -> None:
         """Raises CacheError where a row holds fewer than `tokens` tokens, of all rows or of each [R]."""
         missing = tokens - self.lengths

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import typer
 from rich.console import Console
 from rich.markup import escape
+from torch import Tensor
 from transformers.generation.streamers import BaseStreamer
 
 from winnow.commands.answer_about import place_of
@@ -16,7 +17,7 @@ from winnow.commands.answers import AnswerResult, as_entry
 from winnow.commands.batch_file import Asked
 from winnow.commands.console import output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_speed
-from winnow.commands.inputs import STANDARD_INPUT, read_questions, sampling_of
+from winnow.commands.inputs import STANDARD_INPUT, lookup_in, read_questions, sampling_of
 from winnow.commands.json_lines import json_line
 from winnow.commands.model_names import model_line, model_name
 from winnow.commands.opened_context import OpenedContext, open_context
@@ -26,6 +27,7 @@ from winnow.commands.progress import stage
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.evaluate import Answer
 from winnow.evaluate.answering import CompressedDocument, Prefilled, ask_afterwards, finish
+from winnow.evaluate.lookup import PromptLookup
 from winnow.models import answer_room
 
 Begin = Callable[[str], BaseStreamer | None]
@@ -49,12 +51,13 @@ def _results(opened: OpenedContext, options: AskOptions, begin: Begin) -> Iterat
     """Answers one by one. Unknown words are warned of in the document, or else in each question that has them."""
     foreign = False
     for number, question in enumerate(_each(options.questions)):
-        prefilled = _read(opened, question)
+        prompt = opened.prompt(question)
+        prefilled = _read(opened, prompt)
         if not number:
             foreign = warn_of_unknown_words(opened.source, [("the document", opened.document)])
         if not foreign:
             warn_of_unknown_words(opened.source, [("the question", question)])
-        answer = _answer(opened, options, prefilled, begin(question))
+        answer = _answer(opened, options, prefilled, begin(question), lookup_in(prompt, options))
         yield AnswerResult(Asked(opened.document, question), answer)
 
 
@@ -67,18 +70,23 @@ def _each(questions: Sequence[str]) -> Iterator[str]:
             yield question.strip()
 
 
-def _read(opened: OpenedContext, question: str) -> Prefilled:
+def _read(opened: OpenedContext, prompt: Tensor) -> Prefilled:
     # The document was read when the file was made; what counts here is the question.
     document = CompressedDocument(opened.context, opened.context.input_ids.shape[1], seconds=0.0)
-    prompt = opened.prompt(question)
     with reading(opened.model, prompt.shape[1] - document.tokens, "Reading the question"):
         return ask_afterwards(opened.model, document, prompt)
 
 
-def _answer(opened: OpenedContext, options: AskOptions, prefilled: Prefilled, streamer: BaseStreamer | None) -> Answer:
+def _answer(
+    opened: OpenedContext,
+    options: AskOptions,
+    prefilled: Prefilled,
+    streamer: BaseStreamer | None,
+    lookup: PromptLookup | None,
+) -> Answer:
     limit = answer_room(opened.source.config, prefilled.prompt_tokens, options.max_new_tokens)
     with nullcontext() if streamer else stage("Answering"):
-        return finish(opened.model, opened.source.tokenizer, prefilled, limit, sampling_of(options), streamer)
+        return finish(opened.model, opened.source.tokenizer, prefilled, limit, sampling_of(options), streamer, lookup)
 
 
 def _show(opened: OpenedContext, options: AskOptions) -> None:

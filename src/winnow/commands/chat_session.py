@@ -96,7 +96,7 @@ class Session:
         streamer = AnswerStream(tokenizer, self._console) if self._console.is_terminal else None
         limit = answer_room(self._reader.source.config, len(prompt.tokens), self._options.max_new_tokens)
         with nullcontext() if streamer else stage("Answering"):
-            reply = self._conversation.answer(prompt, logits, limit, self._choice, streamer)
+            reply = self._conversation.answer(prompt, logits, limit, self._choice, streamer, self._options.lookup)
         if streamer is None:
             print_text(self._console, reply.text)
         self._console.print(_ending(reply, limit), style="dim", markup=False)

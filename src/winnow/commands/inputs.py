@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import typer
+from torch import Tensor
 
 from winnow import files
 from winnow.budget import Budget
@@ -16,6 +17,7 @@ from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.composition.syntax import Value, parse_setting, split_list
 from winnow.errors import BudgetError, FileError, WinnowError
+from winnow.evaluate.lookup import PromptLookup
 from winnow.evaluate.sampling import Sampling
 from winnow.files import LARGEST_TEXT, decode
 
@@ -114,6 +116,11 @@ def _check_taken(budget: str, names: Sequence[str]) -> None:
 def sampling_of(options: GenerationOptions) -> Sampling:
     """The choice of tokens that the options ask for."""
     return Sampling(options.temperature, options.top_p, options.seed)
+
+
+def lookup_in(prompt: Tensor, options: GenerationOptions) -> PromptLookup | None:
+    """The candidates for answers to a prompt [1, N] that the options ask for."""
+    return PromptLookup(prompt[0].tolist(), options.lookup) if options.lookup else None
 
 
 def _built(name: str, budget: str | None, parameters: dict[str, Value], insist: bool) -> Method:

@@ -17,7 +17,7 @@ from winnow.commands.answer_stream import AnswerPrinter
 from winnow.commands.answers import AnswerResult, as_entry
 from winnow.commands.batch_file import Asked
 from winnow.commands.console import output
-from winnow.commands.inputs import sampling_of
+from winnow.commands.inputs import lookup_in, sampling_of
 from winnow.commands.json_lines import json_line
 from winnow.commands.loading import load
 from winnow.commands.model_names import model_line, model_name
@@ -62,7 +62,11 @@ def _results(model: PreTrainedModel, work: Work, begin: Begin) -> Iterator[Answe
                 prefilled = prefills.read(asked, prompt, method, doing)
                 streamer = begin(asked, method)
                 with nullcontext() if streamer else stage(f"{doing}: {method}, answering"):
-                    answer = finish(model, work.source.tokenizer, prefilled, work.room(prompt), sampling, streamer)
+                    # Methods are compared by the time that a token takes.
+                    lookup = None if work.compares else lookup_in(prompt, work.options)
+                    answer = finish(
+                        model, work.source.tokenizer, prefilled, work.room(prompt), sampling, streamer, lookup
+                    )
                 bar.advance()
                 yield AnswerResult(asked, answer, work.compares, work.metric)
 

@@ -76,6 +76,7 @@ def serve(options: ServeOptions) -> None:
             waiting=options.waiting,
             conversations=options.conversations,
             held_bytes=None if free is None else free // HELD,
+            candidates=options.lookup,
         )
         settings = Settings(
             max_new_tokens=options.max_new_tokens,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from winnow.cache.replay import Words
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.evaluate.decoding import clock, decode, prefill, stop_tokens
+from winnow.evaluate.lookup import PromptLookup
 from winnow.evaluate.sampling import GREEDY, Sampling
 from winnow.evaluate.shared import DenseReader
 from winnow.evaluate.shared_start import SharedStart
@@ -40,8 +41,7 @@ class Answer:
     """Time of the forward passes after the first token of the answer."""
     decode_steps: int
     """Tokens that entered the cache after the prompt; one fewer than `new_tokens` if `max_new_tokens`, not a stop
-    token, ended the answer. Equal to the number of those passes, except in assisted decoding, where one pass checks
-    several tokens."""
+    token, ended the answer. Equal to the number of those passes, except where one pass checks several candidates."""
     stats: CacheStats
     """Statistics of the cache at the end of the answer."""
 
@@ -137,14 +137,16 @@ def finish(
     max_new_tokens: int,
     sampling: Sampling = GREEDY,
     streamer: BaseStreamer | None = None,
+    lookup: PromptLookup | None = None,
 ) -> Answer:
     """Decodes to a stop token, or `max_new_tokens` tokens.
 
+    lookup: of the prompt, for candidates; see `decode`.
     streamer: gets the tokens [1] as they come, and their end also where they are interrupted.
     """
     cache = prefilled.cache
     begin = clock(model)
-    tokens = decode(model, cache, prefilled.logits, max_new_tokens, stop_tokens(model), sampling.choice())
+    tokens = decode(model, cache, prefilled.logits, max_new_tokens, stop_tokens(model), sampling.choice(), lookup)
     said: list[int] = []
     stream(tokens, said, streamer)
     seconds = clock(model) - begin
@@ -163,7 +165,7 @@ def finish(
     )
 
 
-def stream(tokens: Iterator[int], said: list[int], streamer: BaseStreamer | None) -> None:
+def stream(tokens: Generator[int, None, None], said: list[int], streamer: BaseStreamer | None) -> None:
     """Adds tokens to those that were said, and gives each to a streamer, as they come.
 
     Where they are interrupted, those so far are in the list, and the streamer has its end.
@@ -174,6 +176,7 @@ def stream(tokens: Iterator[int], said: list[int], streamer: BaseStreamer | None
             if streamer is not None:
                 streamer.put(torch.tensor([token], device="cpu"))
     finally:
+        tokens.close()  # takes back from the cache what was only tried
         # A streamer holds back words that are not complete.
         if streamer is not None:
             streamer.end()

@@ -14,6 +14,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.errors import CacheError, Ended, PromptError
 from winnow.evaluate.answering import stream
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
+from winnow.evaluate.lookup import PromptLookup
 from winnow.evaluate.sampling import Choice
 from winnow.evaluate.turns import Subject, Turn, answered, conversation_text, templated
 from winnow.models.kinds import starts_anew
@@ -114,18 +115,20 @@ class Conversation:
         max_new_tokens: int,
         choice: Choice,
         streamer: BaseStreamer | None = None,
+        candidates: int = 0,
     ) -> Reply:
         """Answers a question that was read. An interrupt (Ctrl-C) ends the answer, and what was said counts.
 
-        streamer: gets the tokens [1] as they come, and their end.
+        streamer: gets the tokens [1] as they come, and their end. candidates: the most at a time that are looked up in
+        the conversation, and checked in one pass.
         """
         # Until all is well it cannot be gone on with.
         self._cache = None
         said: list[int] = []
         interrupted = False
-        stops = stop_tokens(self._model)
+        stops, lookup = stop_tokens(self._model), PromptLookup(prompt.tokens, candidates) if candidates else None
         try:
-            stream(decode(self._model, prompt.cache, logits, max_new_tokens, stops, choice), said, streamer)
+            stream(decode(self._model, prompt.cache, logits, max_new_tokens, stops, choice, lookup), said, streamer)
         except Ended:
             raise
         except KeyboardInterrupt:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator
 
 import torch
 from torch import Tensor
@@ -13,13 +12,12 @@ from transformers import Cache, PreTrainedModel
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.idle_device import wait_until_idle
 from winnow.cache.while_graphed import step_graphs
+from winnow.evaluate.answer_reader import AnswerReader, fed
+from winnow.evaluate.lookup import PromptLookup
 from winnow.evaluate.sampling import Choice, most_likely
 from winnow.heap import give_back_after
-from winnow.models.cache_argument import with_cache
-from winnow.models.devices import input_device
 from winnow.models.kinds import counts_anew
 from winnow.models.last_logits import last_only
-from winnow.models.positions import positions_from
 
 
 @torch.no_grad()
@@ -34,19 +32,9 @@ def prefill(model: PreTrainedModel, tokens: Tensor, cache: Cache, chunk_size: in
     named = last_only(model) if length > 1 else {}
     placed = counts_anew(model.config)
     for start in range(0, length, step):
-        logits = _fed(model, tokens[:, start : start + step], cache, placed, named)
+        logits = fed(model, tokens[:, start : start + step], cache, placed, named)[-1]
     if length > 1:  # steps of an answer do not ask where the model is
         give_back_after(length, model.device)
-    return logits
-
-
-def _fed(model: PreTrainedModel, tokens: Tensor, cache: Cache, placed: bool, named: dict[str, Any]) -> Tensor:
-    """The last token's logits [V] of a pass of tokens [1, n]. placed: tell the model their positions."""
-    tokens = tokens.to(input_device(model))
-    if placed:
-        named = named | {"position_ids": positions_from(cache.get_seq_length(), tokens)}
-    output = model(input_ids=tokens, **with_cache(model, cache), **named)
-    logits: Tensor = output.logits[0, -1]
     return logits
 
 
@@ -58,17 +46,25 @@ def decode(
     max_new_tokens: int,
     stops: frozenset[int],
     choice: Choice = most_likely,
-) -> Iterator[int]:
-    """The chosen tokens one by one, `max_new_tokens` at most; a stop token ends them and is not among them."""
-    placed, named = counts_anew(model.config), dict[str, Any]()
-    with step_graphs(model, max_new_tokens):
-        for count in range(1, max_new_tokens + 1):
-            token = choice(logits)
-            if token in stops:
-                return
-            yield token
-            if count < max_new_tokens:
-                logits = _fed(model, torch.tensor([[token]], device="cpu"), cache, placed, named)
+    lookup: PromptLookup | None = None,
+) -> Generator[int, None, None]:
+    """The chosen tokens one by one, `max_new_tokens` at most; a stop token ends them and is not among them.
+
+    logits: [V] after the tokens that the cache holds. lookup: of the same tokens, for candidates that are checked
+    several at a time where the cache can take them back; the tokens are chosen as without.
+    """
+    reader = AnswerReader(model, cache, lookup, placed=counts_anew(model.config))
+    try:
+        with step_graphs(model, max_new_tokens):
+            for count in range(1, max_new_tokens + 1):
+                token = choice(logits)
+                if token in stops:
+                    return
+                yield token
+                if count < max_new_tokens:
+                    logits = reader.read(token, room=max_new_tokens - count - 1)
+    finally:
+        reader.settle()
 
 
 def stop_tokens(model: PreTrainedModel) -> frozenset[int]:

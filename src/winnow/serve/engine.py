@@ -51,6 +51,8 @@ class Limits:
     """Bytes of those; None for any number."""
     piece: int = 512
     """Tokens of a prompt that are read between two tokens of others' answers."""
+    candidates: int = 0
+    """Tokens that are looked up at a time for an answer without others beside it, and checked in one pass."""
 
 
 class _Waiting(NamedTuple):
@@ -264,9 +266,10 @@ class Engine:
         if batch is not None:
             batch.add(rows, cache)
         elif joins(cache):
-            self._batches.append(Batch(rows, cache))
+            self._batches.append(Batch(rows, cache, self.limits.candidates))
         else:
-            self._batches += [Batch([row], deepcopy(cache) if row.number else cache) for row in rows]
+            caches = [deepcopy(cache) if row.number else cache for row in rows]
+            self._batches += [Batch([row], own, self.limits.candidates) for row, own in zip(rows, caches, strict=True)]
 
     def _row(self, reading: Reading, logits: Tensor, number: int) -> Row:
         asked, tokens = reading.asked, reading.tokens

@@ -11,6 +11,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
+from winnow.evaluate.answer_reader import AnswerReader
+from winnow.evaluate.lookup import PromptLookup
 from winnow.evaluate.sampling import Choice
 from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
@@ -100,10 +102,12 @@ def joins(cache: CompressedCache) -> bool:
 class Batch:
     """Rows of one cache; all of them say a token at a time. Each says what it would say alone."""
 
-    def __init__(self, rows: Sequence[Row], cache: CompressedCache) -> None:
-        """cache: of one row, with which all of them begin."""
+    def __init__(self, rows: Sequence[Row], cache: CompressedCache, candidates: int = 0) -> None:
+        """cache: of one row, with which all of them begin. candidates: the most at a time for a row that is alone."""
         self.rows = list(rows)
         self.cache = cache if len(rows) == 1 else CompressedCache.joined([cache] * len(rows))
+        self._candidates = candidates
+        self._alone: AnswerReader | None = None
 
     def takes(self, cache: CompressedCache) -> bool:
         """True if a cache of one row can become a row of this one."""
@@ -111,15 +115,19 @@ class Batch:
 
     def add(self, rows: Sequence[Row], cache: CompressedCache) -> None:
         """More rows, which begin with a cache of one row."""
+        self._settle()
         self.cache = CompressedCache.joined([self.cache, *[cache] * len(rows)])
         self.rows += rows
 
     def cache_of(self, row: Row) -> CompressedCache:
         """The cache of one row, which the others do not change."""
+        self._settle()
         return self.cache if len(self.rows) == 1 else self.cache.alone(self.rows.index(row))
 
     def leave(self, rows: Sequence[Row]) -> None:
         """Rows that are over go. The last one's cache is given away as it is."""
+        if rows:
+            self._settle()
         kept = [place for place, row in enumerate(self.rows) if row not in rows]
         if rows and len(kept) == 1:
             # A conversation is gone on with from the length that its cache tells, which is that of the longest row yet.
@@ -131,9 +139,25 @@ class Batch:
     @torch.no_grad()
     def step(self, model: PreTrainedModel) -> None:
         """The model reads what every row said last."""
+        if len(self.rows) == 1:
+            self._step_alone(model, self.rows[0])
+            return
         device = input_device(model)
         tokens = torch.tensor([row.tokens[-1:] for row in self.rows], device=device)
         positions = torch.tensor([[len(row.tokens) - 1] for row in self.rows], device=device)
         output = model(input_ids=tokens, position_ids=positions, **with_cache(model, self.cache))
         for row, logits in zip(self.rows, output.logits[:, -1], strict=True):
             row.logits = logits
+
+    def _step_alone(self, model: PreTrainedModel, row: Row) -> None:
+        """The same of a row that is alone, whose next tokens are looked up in what it holds."""
+        if self._alone is None:
+            lookup = PromptLookup(row.tokens[:-1], self._candidates) if self._candidates else None
+            self._alone = AnswerReader(model, self.cache, lookup, placed=True)
+        row.logits = self._alone.read(row.tokens[-1], room=row.most - len(row.said) - 1)
+
+    def _settle(self) -> None:
+        """Leaves in the cache what rows said, and nothing that was only tried."""
+        if self._alone is not None:
+            self._alone.settle()
+            self._alone = None

@@ -1,0 +1,103 @@
+"""A model that reads an answer as it is written, and tries what may come next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from winnow.cache.compressed import CompressedCache
+from winnow.errors import CacheError
+from winnow.evaluate.lookup import PromptLookup
+from winnow.models.cache_argument import with_cache
+from winnow.models.devices import input_device
+from winnow.models.pieces import rotates_by_length
+from winnow.models.positions import positions_from
+
+
+def fed(model: PreTrainedModel, tokens: Tensor, cache: Cache, placed: bool, named: dict[str, Any]) -> Tensor:
+    """The logits [n, V] of tokens [1, n], or of those that `named` asks for. placed: tell the model their positions."""
+    tokens = tokens.to(input_device(model))
+    if placed:
+        named = named | {"position_ids": positions_from(cache.get_seq_length(), tokens)}
+    output = model(input_ids=tokens, **with_cache(model, cache), **named)
+    logits: Tensor = output.logits[0]
+    return logits
+
+
+class AnswerReader:
+    """A model that reads the tokens of one answer, and with each, where it can, some that may follow it."""
+
+    def __init__(
+        self, model: PreTrainedModel, cache: CompressedCache, lookup: PromptLookup | None, *, placed: bool
+    ) -> None:
+        """cache: of one row. lookup: of the tokens that it holds; None for no candidates. placed: tell positions."""
+        self._model = model
+        self._cache = cache
+        self._lookup = lookup if lookup is not None and _looks_ahead(model) else None
+        self._placed = placed
+        self._length = cache.get_seq_length()
+        self._first = True
+        self._checked: list[tuple[int, Tensor]] = []
+        self._given = 0
+
+    def read(self, token: int, room: int) -> Tensor:
+        """The logits [V] after a token of the answer, which follows those before it.
+
+        room: candidates that may be read with it, at most.
+        """
+        known = self._next(token)
+        if known is None:
+            self.settle()
+            known = self._ahead(token, room)
+        self._length += 1
+        self._first = False
+        return known
+
+    def settle(self) -> None:
+        """Takes back the candidates that are not of the answer, so far."""
+        if self._lookup is None or not self._given:
+            return
+        given = self._given
+        self._checked, self._given = [], 0
+        try:
+            wrong = self._cache.get_seq_length() - self._length
+        except CacheError:
+            return  # the pass was broken off, and whoever takes that back takes back all of it
+        self._cache.end_trial(wrong)
+        self._lookup.learn(given, max(0, given - wrong))
+
+    def _ahead(self, token: int, room: int) -> Tensor:
+        """The logits [V] after a token, which is read with candidates where there are some."""
+        # Graphs begin with a token behind the prompt.
+        if self._lookup is None or self._first:
+            found = []
+        else:
+            found = self._lookup.candidates(min(room, self._cache.trial_room() - 1))
+        tokens = torch.tensor([[token, *found]], device="cpu")
+        if not found:
+            return fed(self._model, tokens, self._cache, self._placed, {})[0]
+        self._given = len(found)  # before the cache holds them, as an interrupt may come at any time
+        with self._cache.on_trial():
+            known, *others = fed(self._model, tokens, self._cache, self._placed, {})
+        self._checked = list(zip(found, others, strict=True))
+        return known
+
+    def _next(self, token: int) -> Tensor | None:
+        """The logits after a token if it was read as a candidate."""
+        if self._lookup is None:
+            return None
+        self._lookup.say(token)
+        if not self._checked or self._checked[0][0] != token:
+            return None
+        return self._checked.pop(0)[1]
+
+
+def _looks_ahead(model: PreTrainedModel) -> bool:
+    """True for models that read a few tokens in little more time than one, as they would read them one by one.
+
+    On a GPU a single token is a replay, which takes less time than Python to ask for a pass of several.
+    """
+    return model.device.type == "cpu" and not rotates_by_length(model.config)

@@ -1,0 +1,216 @@
+"""Candidates for the next tokens of an answer, against a plain search, and answers that are written with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from support.families import build, prompt
+from winnow import CompressedCache
+from winnow.evaluate.decoding import decode
+from winnow.evaluate.lookup import FEWEST, PromptLookup
+from winnow.evaluate.sampling import Sampling, most_likely
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+METHOD = "adakv(window=4) @ 12"
+
+
+def searched(tokens: list[int], most: int) -> list[int]:
+    """Tokens behind the last two: of the latest 32 places, the last of those with the most of 8 in common."""
+    count, found = len(tokens), []
+    for place in range(2, count):
+        common = 0
+        while common < min(8, place) and tokens[place - 1 - common] == tokens[count - 1 - common]:
+            common += 1
+        if common >= 2:
+            found.append((common, place))
+    if not found:
+        return []
+    place, behind = max(found[-32:])[1], list(tokens)
+    for each in range(most):
+        behind.append(behind[place + each])
+    return behind[count:]
+
+
+@given(st.lists(st.integers(0, 3), max_size=90), st.integers(0, 90), st.integers(0, 20))
+def test_candidates_are_what_followed_the_last_tokens(tokens: list[int], said: int, room: int) -> None:
+    lookup = PromptLookup(tokens[said:], 9)
+    behind = tokens[said:]
+    for token in tokens[:said]:
+        lookup.say(token)
+        behind.append(token)
+    assert lookup.candidates(room) == searched(behind, min(FEWEST, room))
+
+
+def test_more_are_given_while_all_of_them_are_right() -> None:
+    lookup = PromptLookup([1, 2, 3] * 20, 15)
+    sizes = []
+    for right in (3, 7, 15, 2, 3):
+        given_now = lookup.candidates(99)
+        sizes.append(len(given_now))
+        lookup.learn(len(given_now), right)
+    assert sizes == [3, 7, 15, 15, 3]
+    assert len(lookup.candidates(99)) == 7
+    assert lookup.candidates(0) == []
+
+
+def test_no_more_than_asked_for() -> None:
+    lookup = PromptLookup([1, 2, 3] * 20, 2)
+    lookup.learn(2, 2)
+    assert lookup.candidates(99) == [1, 2]
+
+
+class Passes:
+    """Counts the tokens of a model's forward passes."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.tokens: list[int] = []
+        model.register_forward_pre_hook(self._count, with_kwargs=True)
+
+    def _count(self, model: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        self.tokens.append(kwargs["input_ids"].shape[1])
+
+
+def ready(family: str, method: str = METHOD, **options: Any) -> tuple[PreTrainedModel, CompressedCache, Tensor, Tensor]:
+    """A model, a cache that holds a prompt full of repeats, the prompt and the logits behind it."""
+    model = build(family)
+    model.set_attn_implementation("winnow")
+    ids = prompt(length=9, seed=3).repeat(1, 5)
+    cache = CompressedCache(model, method, **options)
+    with torch.no_grad():
+        logits = model(input_ids=ids, past_key_values=cache).logits[0, -1]
+    return model, cache, ids, logits
+
+
+def written(
+    family: str,
+    most: int,
+    count: int = 40,
+    sampling: Sampling | None = None,
+    stops: frozenset[int] = frozenset(),
+    **options: Any,
+) -> tuple[list[int], CompressedCache, list[int], Tensor]:
+    """An answer, its cache, the tokens of each pass, and the logits of what comes next."""
+    model, cache, ids, logits = ready(family, **options)
+    passes = Passes(model)
+    lookup = PromptLookup(ids[0].tolist(), most) if most else None
+    choice = most_likely if sampling is None else sampling.choice()
+    answer = list(decode(model, cache, logits, count, stops, choice, lookup))
+    sizes = list(passes.tokens)
+    with torch.no_grad():
+        after = model(input_ids=torch.tensor([[5, 6]]), past_key_values=cache).logits
+    return answer, cache, sizes, after
+
+
+@pytest.mark.parametrize(
+    "family", ["llama", "qwen3", "gemma2", "mistral", "deepseek_v3", "gpt_oss", "qwen3_next", "lfm2"]
+)
+@pytest.mark.parametrize("method", [METHOD, "full", "kvec @ 20"])
+def test_an_answer_is_what_it_is_without(family: str, method: str) -> None:
+    expected, plain, single, after = written(family, 0, method=method)
+    found, cache, sizes, behind = written(family, 7, method=method)
+    assert set(single) == {1}
+    assert found == expected
+    assert cache.get_seq_length() == plain.get_seq_length()
+    torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
+    # Layers that cannot take tokens back are not asked to.
+    assert (max(sizes) > 1) == cache.is_attention_alone()
+    assert sizes[0] == 1
+
+
+def test_candidates_that_are_right_save_passes() -> None:
+    # A random model soon repeats itself.
+    expected, _, single, _ = written("llama", 0, count=120)
+    found, _, sizes, _ = written("llama", 15, count=120)
+    assert found == expected
+    assert len(sizes) < len(single) // 2
+    assert max(sizes) == 16
+
+
+def test_samples_are_the_same_for_a_seed() -> None:
+    sampling = Sampling(0.05, 0.9, seed=5)
+    expected, _, _, after = written("llama", 0, sampling=sampling)
+    found, _, sizes, behind = written("llama", 7, sampling=sampling)
+    assert found == expected
+    assert max(sizes) > 1
+    torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 17])
+def test_the_cache_holds_no_more_than_was_said(count: int) -> None:
+    expected, plain, _, _ = written("llama", 0, count=count)
+    found, cache, _, _ = written("llama", 7, count=count)
+    assert found == expected
+    assert cache.get_seq_length() == plain.get_seq_length()
+
+
+def test_a_stop_among_the_candidates_ends_the_answer() -> None:
+    free, _, _, _ = written("llama", 0, count=120)
+    stop = free[-1]
+    expected, plain, _, after = written("llama", 0, count=120, stops=frozenset([stop]))
+    found, cache, _, behind = written("llama", 7, count=120, stops=frozenset([stop]))
+    assert found == expected
+    assert stop not in found
+    assert cache.get_seq_length() == plain.get_seq_length()
+    torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("every", [1, 2, 5, 16])
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [
+        ("llama", METHOD),
+        ("llama", "full+bits(8)"),
+        ("llama", "h2o @ 12"),
+        ("llama", "snapkv(window=8) @ 12"),
+        ("deepseek_v3", METHOD),
+    ],
+)
+def test_answers_are_folded_where_they_are_without(family: str, every: int, method: str) -> None:
+    expected, plain, _, after = written(family, 0, method=method, fold_every=every)
+    found, cache, sizes, behind = written(family, 15, method=method, fold_every=every)
+    assert found == expected
+    assert 1 < max(sizes) <= every or every == 1
+    ours, theirs = cache.stats(), plain.stats()
+    assert (ours.tokens_seen, ours.prefix_bytes) == (theirs.tokens_seen, theirs.prefix_bytes)
+    torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("said", range(1, 12))
+def test_whoever_stops_listening_leaves_the_cache_as_the_answer_is(said: int) -> None:
+    model, cache, ids, logits = ready("llama")
+    tokens = decode(model, cache, logits, 40, frozenset(), lookup=PromptLookup(ids[0].tolist(), 7))
+    for _ in range(said):
+        next(tokens)
+    tokens.close()
+    assert cache.get_seq_length() == ids.shape[1] + said - 1
+
+
+@pytest.mark.parametrize("layer", [0, -1])
+@pytest.mark.parametrize("fold_every", [None, 16])
+def test_candidates_of_a_pass_that_is_broken_off_are_taken_back(layer: int, fold_every: int | None) -> None:
+    expected, *_ = written("llama", 0, fold_every=fold_every)
+    model, cache, ids, logits = ready("llama", fold_every=fold_every)
+    said: list[int] = []
+
+    def stop(module: Any, given: tuple[Tensor, ...], output: Any) -> None:
+        if given[0].shape[1] > 1:
+            raise KeyboardInterrupt
+
+    hook = model.model.layers[layer].register_forward_hook(stop)
+    lookup = PromptLookup(ids[0].tolist(), 7)
+    with pytest.raises(KeyboardInterrupt):
+        said.extend(decode(model, cache, logits, 40, frozenset(), lookup=lookup))
+    hook.remove()
+    cache.take_back_unfinished()
+    assert cache.get_seq_length() == ids.shape[1] + len(said) - 1
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([said[-1:]]), past_key_values=cache).logits[0, -1]
+    rest = list(decode(model, cache, logits, 40 - len(said), frozenset(), lookup=lookup))
+    assert said + rest == expected
