@@ -175,8 +175,8 @@ def test_states_that_are_not_changed_in_place_are_noticed() -> None:
 
     decoder, forward = both.decoder, both.decoder._pass
 
-    def moving() -> Tensor:
-        logits = forward()
+    def moving(fed: Any) -> Tensor:
+        logits = forward(fed)
         layer = next(each for each in both.cache.layers if isinstance(each, LinearAttentionLayer))
         layer.conv_states[0] = layer.conv_states[0].clone()
         return logits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -13,9 +14,12 @@ from transformers import PreTrainedModel
 
 from support.families import build, prompt
 from winnow import CompressedCache
+from winnow.cache import graphed, while_graphed
+from winnow.cache.host_graph import HostGraph
 from winnow.evaluate.decoding import decode
 from winnow.evaluate.lookup import FEWEST, PromptLookup
 from winnow.evaluate.sampling import Sampling, most_likely
+from winnow.kernels import native
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 METHOD = "adakv(window=4) @ 12"
@@ -214,3 +218,31 @@ def test_candidates_of_a_pass_that_is_broken_off_are_taken_back(layer: int, fold
         logits = model(input_ids=torch.tensor([said[-1:]]), past_key_values=cache).logits[0, -1]
     rest = list(decode(model, cache, logits, 40 - len(said), frozenset(), lookup=lookup))
     assert said + rest == expected
+
+
+@pytest.mark.skipif(native.library() is None, reason="the native library was not built")
+@pytest.mark.parametrize("fold_every", [None, 64])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "phi3", "mixtral", "deepseek_v3"])
+def test_passes_on_trial_are_replayed(family: str, fold_every: int | None) -> None:
+    expected, _, _, after = written(family, 0, count=160, fold_every=fold_every)
+    graphs = []
+
+    class Watched(HostGraph):
+        def __init__(self, work: Any, device: Any) -> None:
+            super().__init__(work, device)
+            self.replays = 0
+            graphs.append(self)
+
+        def replay(self) -> None:
+            super().replay()
+            self.replays += 1
+
+    # Logits of a replay are held against an ordinary pass, here to the bit.
+    with mock.patch.object(graphed, "HostGraph", Watched), mock.patch.object(while_graphed, "_SAME", 0.0):
+        found, _, sizes, behind = written(family, 3, count=160, fold_every=fold_every)
+    assert found == expected
+    torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
+    several = [each.replays for each in graphs if each.output.shape[1] > 1]
+    assert sum(several) > 3
+    # Hooks of the model see every pass, however it was done.
+    assert sizes.count(4) >= sum(several)

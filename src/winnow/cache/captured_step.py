@@ -1,4 +1,4 @@
-"""One more token of every row of a compressed layer in a step that is captured, to be replayed for later tokens."""
+"""New tokens of every row of a compressed layer in a step that is captured, to be replayed for later tokens."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from winnow.kernels.interface import AttentionPlan, AttentionSpec
 class CapturedStep(ABC):
     """The part of a layer in such a step, of which the layer itself counts nothing."""
 
-    __slots__ = ("_recent", "_tail", "plan", "tokens")
+    __slots__ = ("_count", "_recent", "_tail", "plan", "queries", "taken")
 
-    def __init__(self, plan: AttentionPlan, tail: Tail, recent: RecentQueries | None) -> None:
+    def __init__(self, plan: AttentionPlan, tail: Tail, recent: RecentQueries | None, count: int = 1) -> None:
+        """count: tokens of a row."""
         self.plan = plan
         self._tail = tail
         self._recent = recent
-        self.tokens = 0
-        """Tokens of every row that went this way."""
+        self._count = count
+        self.taken = 0
+        """Tokens of a row that went this way."""
+        self.queries: Tensor | None = None
+        """[R, Hq, n, D] theirs, in memory that replays write, where they are on trial."""
 
     def serves(self, recent: RecentQueries | None) -> bool:
         """True: layers go this way only while a step is captured."""
         return True
 
     def takes(self, keys: Tensor, values: Tensor) -> bool:
-        """True for one token of every row: keys [R, H, 1, D] and values [R, H, 1, Dv]."""
-        return keys.shape[2] == 1 and not self.tokens
+        """True for the tokens of every row: keys [R, H, n, D] and values [R, H, n, Dv]."""
+        return keys.shape[2] == self._count and not self.taken
 
     def mark(self, seen: int) -> TokenMark:
         """The layer, which has seen so many tokens, before the next one."""
@@ -45,4 +49,4 @@ class CapturedStep(ABC):
 
     @abstractmethod
     def run(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The output [R, 1, Hq, Dv] of a query [R, Hq, 1, D]; tail and ring hold the token then."""
+        """The output [R, n, Hq, Dv] of queries [R, Hq, n, D]; tail and ring hold the tokens then."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -34,11 +35,20 @@ from winnow.kernels.without_autocast import autocast_is_on
 from winnow.models.cache_argument import with_cache
 from winnow.models.replacing import is_watched_by_others
 
+WORTH = 3
+"""Passes of as many tokens on trial, of which this one is captured."""
 INSTEAD = "call the model itself, with this cache"
 _HELD_HERE = (CompressedLayer, LatentLayer, CompactSlidingLayer, LinearAttentionLayer, CompressedHybridLayer)
 """Layers whose token a graph of a CPU can hold."""
 ordinary_forward: WeakKeyDictionary[PreTrainedModel, Callable[..., Any]] = WeakKeyDictionary()
 """The forward functions of models whose `forward` is another one for now, which may replay steps."""
+
+
+class _Fed(NamedTuple):
+    """Memory for new tokens and their positions, [R, n] each."""
+
+    tokens: Tensor
+    positions: Tensor
 
 
 class _Graph(NamedTuple):
@@ -47,6 +57,9 @@ class _Graph(NamedTuple):
     captured: Captured
     memory: StepMemory
     places: Places | None
+    fed: _Fed
+    queries: list[Tensor | None]
+    """Those of every layer, where tokens are on trial."""
 
 
 class _Rehearsal:
@@ -139,6 +152,8 @@ class GraphedDecoder:
         self._is_here = self._device.type == "cpu"
         self._capture = capture or (HostGraph if self._is_here else CudaGraph)
         self._graph: _Graph | None = None
+        self._trials: dict[int, _Graph] = {}
+        self._tried: Counter[int] = Counter()
         self._replays = 0
         # A state is large, and a copy of it for every token would take longer than what an interrupt costs.
         self._goes_back = self._is_here and not self._states
@@ -156,6 +171,10 @@ class GraphedDecoder:
     def replays(self) -> int:
         """Number of steps replayed from the current graph so far; 0 if there is none."""
         return 0 if self._graph is None else self._replays
+
+    def attempts(self, count: int) -> int:
+        """Number of times that `attempt` replayed a graph of so many tokens on trial since it was captured."""
+        return max(0, self._tried[count] - WORTH + 1) if count in self._trials else 0
 
     @writable()
     def step(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -176,22 +195,54 @@ class GraphedDecoder:
         self._follow()
         self._windows = Windows(self._sliding)
         self._states.make_writable()
-        self._take("tokens", tokens, self._tokens)
+        _take("tokens", tokens, self._fed.tokens)
         if positions is not None:
-            self._take("positions", positions, self._positions)
+            _take("positions", positions, self._fed.positions)
         now = self._memory()
         if self._graph is not None and not self._graph.memory.same_as(now):
-            self._graph = None  # before anything else takes memory
+            self._forget()  # before anything else takes memory
         if now is None:
             return self._ordinary()
         if self._graph is None and not self._rehearsed:
-            rehearsal = self._recorded(now, _Rehearsal)
+            rehearsal = self._recorded(now, _Rehearsal, self._fed)
             self._rehearsed = True
-            return self._replayed(rehearsal.captured)
+            return self._replayed(rehearsal)[:, -1]
         if self._graph is None:
-            self._graph, self._replays = self._graphed(now), 0
+            self._graph, self._replays = self._graphed(now, self._fed), 0
         self._replays += 1
-        return self._replayed(self._graph.captured)
+        return self._replayed(self._graph)[:, -1]
+
+    @writable()
+    def attempt(self, tokens: Tensor, positions: Tensor) -> Tensor | None:
+        """The logits [R, n, V] after tokens on trial (`CompressedCache.on_trial`); None where a pass is to be done.
+
+        It is until as many came at a time a few times, which is worth a graph of their own.
+
+        Args:
+            tokens: int64 [R, n], n > 1.
+            positions: [R, n] their positions.
+
+        Raises:
+            GraphError, CacheError: as `step`.
+        """
+        self._check_ready()
+        self._follow()
+        count, now = tokens.shape[1], self._memory()
+        graph = self._trials.get(count)
+        if graph is not None and not graph.memory.same_as(now):
+            self._forget()
+            graph = None
+        if now is None or self._graph is None or self._layers[0].room() < count:
+            return None
+        self._tried[count] += 1
+        if graph is None:
+            if self._tried[count] < WORTH:
+                return None
+            graph = self._trials[count] = self._graphed(now, _Fed(tokens.clone(), positions.clone()))
+        else:
+            graph.fed.tokens.copy_(tokens)
+            graph.fed.positions.copy_(positions)
+        return self._replayed(graph)
 
     def states(self) -> list[KeptState]:
         """A copy of the states of linear layers, with which `take_back` takes back the next step."""
@@ -234,17 +285,29 @@ class GraphedDecoder:
         for window in self._sliding:
             if window.ring is not None and window.ring.room() < 1:
                 window.make_room(self._room)
-        logits = self._pass()
+        logits = self._pass(self._fed)[:, -1]
         self._held = _Held.by(self._layers[0])
         return logits
 
-    def _replayed(self, graph: Captured) -> Tensor:
+    def _replayed(self, graph: _Graph) -> Tensor:
+        """Logits [R, n, V]."""
+        count = graph.fed.tokens.shape[1]
         with self._or_as_before() if self._goes_back else self._cache.compression.progress.changing():
-            graph.replay()
-            for layer in self._layers:
-                layer.count_token()
-        self._held.lengths.add_(1)
-        return graph.output.clone()
+            graph.captured.replay()
+            if count == 1:
+                for layer in self._layers:
+                    layer.count_token()
+            else:
+                for layer, queries in zip(self._layers, graph.queries, strict=True):
+                    layer.count_trial(count, queries)
+        self._held.lengths.add_(count)
+        return graph.captured.output.clone()
+
+    def _forget(self) -> None:
+        """Lets go of graphs, and of memory that is theirs alone."""
+        self._graph = None
+        self._trials.clear()
+        self._tried.clear()
 
     @contextmanager
     def _or_as_before(self) -> Iterator[None]:
@@ -253,18 +316,18 @@ class GraphedDecoder:
         try:
             yield
         except BaseException:
-            self._graph = None
+            self._forget()
             self._windows.take_back()
             for layer, mark in zip(self._layers, marks, strict=True):
                 layer.take_back(mark)
             self._place_rows()
             raise
 
-    def _graphed(self, memory: StepMemory) -> _Graph:
+    def _graphed(self, memory: StepMemory, fed: _Fed) -> _Graph:
         if self._is_here:
             _check_unseen(self._model)
         try:
-            return self._recorded(memory, self._capture)
+            return self._recorded(memory, self._capture, fed)
         except (CacheError, torch.OutOfMemoryError):
             raise
         except RuntimeError as problem:
@@ -272,16 +335,16 @@ class GraphedDecoder:
                 raise KeyboardInterrupt from problem
             raise _uncapturable(problem) from problem
 
-    def _recorded(self, memory: StepMemory, capture: Capture) -> _Graph:
+    def _recorded(self, memory: StepMemory, capture: Capture, fed: _Fed) -> _Graph:
         """The next step, captured; the cache is as before."""
-        places = self._places(memory)
-        marks, states = [], self._states.mark()
+        places, count = self._places(memory), fed.tokens.shape[1]
+        marks, states, queries = [], self._states.mark(), []
         try:
             for layer, each in zip(self._layers, memory.layers, strict=True):
-                marks.append(layer.begin_capture(each.plan, places))
-            captured = capture(lambda: self._placed_pass(places), self._device)
+                marks.append(layer.begin_capture(each.plan, places, count))
+            captured = capture(lambda: self._placed_pass(places, fed), self._device)
             for layer, mark in zip(self._layers, marks, strict=True):
-                layer.end_capture(mark)
+                queries.append(layer.end_capture(mark, count))
             self._windows.check_grown()
             self._states.check_in_place(states)
         except BaseException:
@@ -292,7 +355,7 @@ class GraphedDecoder:
             self._cache.compression.progress.withdraw_all()
             self._place_rows()
             raise
-        return _Graph(captured, memory, places)
+        return _Graph(captured, memory, places, fed, queries)
 
     def _places(self, memory: StepMemory) -> Places | None:
         """Places of the next token that a device knows; None on a CPU, where kernels count tokens."""
@@ -300,21 +363,20 @@ class GraphedDecoder:
             return None
         return Places([each.tail for each in memory.layers], [each.recent for each in memory.layers])
 
-    def _placed_pass(self, places: Places | None) -> Tensor:
+    def _placed_pass(self, places: Places | None, fed: _Fed) -> Tensor:
         if places is None:
-            return self._pass()
+            return self._pass(fed)
         places.begin()
-        logits = self._pass()
+        logits = self._pass(fed)
         places.end()
         return logits
 
-    def _pass(self) -> Tensor:
-        """Logits [R, V] of `_tokens` at `_positions`, which then move on."""
+    def _pass(self, fed: _Fed) -> Tensor:
+        """Logits [R, n, V] of tokens at their positions, which then move on."""
         forward = ordinary_forward.get(self._model, self._model)
-        fed = with_cache(self._model, self._cache)
-        found = forward(input_ids=self._tokens, position_ids=self._positions, **fed)
-        self._positions.add_(1)
-        logits: Tensor = found.logits[:, -1]
+        found = forward(input_ids=fed.tokens, position_ids=fed.positions, **with_cache(self._model, self._cache))
+        fed.positions.add_(1)
+        logits: Tensor = found.logits
         return logits
 
     # --- what the cache is by now --------------------------------------------------------------------------------
@@ -353,9 +415,9 @@ class GraphedDecoder:
         if self._is_here and self._held.same_rows(first):
             # Kernels count the tokens of a row where they are: whatever came or went, only positions are others.
             self._held = _Held.by(first)
-            self._positions.copy_((self._held.tokens() + self._ahead)[:, None])
+            self._fed.positions.copy_((self._held.tokens() + self._ahead)[:, None])
             return
-        self._graph = None
+        self._forget()
         if not self._held.same_rows(first):
             if bool(self._ahead.any()):
                 raise CacheError(
@@ -366,16 +428,10 @@ class GraphedDecoder:
         self._held = _Held.by(first)
         self._place_rows()
 
-    def _take(self, name: str, given: Tensor, held: Tensor) -> None:
-        """Copies numbers [R] or [R, 1] to where the next step reads them."""
-        if given.numel() != held.numel():
-            raise ValueError(f"{name} have the shape {list(given.shape)}; give one for each of {len(held)} rows.")
-        held.copy_(given.reshape(held.shape))
-
     def _place_rows(self) -> None:
-        """Memory for the next tokens and their positions, [R, 1] each."""
-        self._positions = (self._held.tokens() + self._ahead)[:, None].to(self._device)
-        self._tokens = torch.zeros_like(self._positions)
+        """Memory for the next tokens."""
+        positions = (self._held.tokens() + self._ahead)[:, None].to(self._device)
+        self._fed = _Fed(torch.zeros_like(positions), positions)
 
     def _positions_ahead(self, positions: Tensor | None) -> Tensor:
         """[R] by how much positions are larger than the tokens that rows hold."""
@@ -388,6 +444,13 @@ class GraphedDecoder:
                 f"of {len(held)} rows."
             )
         return positions.detach().cpu().reshape(-1).to(torch.int64) - held
+
+
+def _take(name: str, given: Tensor, held: Tensor) -> None:
+    """Copies numbers [R] or [R, 1] to where the next step reads them."""
+    if given.numel() != held.numel():
+        raise ValueError(f"{name} have the shape {list(given.shape)}; give one for each of {len(held)} rows.")
+    held.copy_(given.reshape(held.shape))
 
 
 def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[CompressedLayer]:

@@ -20,7 +20,7 @@ from winnow.cache.compressor import LayerCompressor
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Attended, Handle, Phase, attach
 from winnow.cache.held_rows import HeldRows
-from winnow.cache.host_step import HostStep
+from winnow.cache.host_step import HostStep, TrialStep
 from winnow.cache.idle_device import wait_until_idle
 from winnow.cache.length import LogicalLength
 from winnow.cache.listening import ReadAgain
@@ -207,32 +207,39 @@ class CompressedLayer(HeldRows):
         due = fold_every is not None and tail.longest >= fold_every
         return None if due or tail.room() < 1 else self._plan
 
+    def room(self) -> int:
+        """Tokens that every row can take before memory moves."""
+        return self._held_tail().room()
+
     def make_room(self, tokens: int) -> None:
         """Room for so many more tokens of every row, at most as many as are dense between folds."""
         if self._held_tail().make_room(tokens):
             self._plan = self._step = None
 
-    def begin_capture(self, plan: AttentionPlan, places: Places | None) -> LayerMark:
-        """From now on a token of every row goes to places that the device knows; returns the layer as it is.
+    def begin_capture(self, plan: AttentionPlan, places: Places | None, count: int = 1) -> LayerMark:
+        """From now on `count` tokens of every row go to places that the device knows; returns the layer as it is.
 
-        places: None on a CPU, where the kernel counts tokens.
+        places: None on a CPU, where the kernel counts tokens. Several tokens are on trial.
         """
         mark = self.mark()
-        if places is None:
-            self._step = HostStep(plan, mark.tail, self.recent)
-        else:
+        if places is not None:
             self._step = PlacedStep(plan, mark.tail, self.recent, places)
+        else:
+            step = HostStep if count == 1 else TrialStep
+            self._step = step(plan, mark.tail, self.recent, count)
         return mark
 
-    def end_capture(self, mark: LayerMark) -> None:
-        """Tokens go the usual way again, and the one that was captured was none.
+    def end_capture(self, mark: LayerMark, count: int = 1) -> Tensor | None:
+        """Tokens go the usual way again, and those that were captured were none.
 
-        Raises GraphError where it did not go to those places.
+        Returns the queries [R, Hq, n, D] of tokens on trial, which replays write. Raises GraphError where tokens did
+        not go to those places.
         """
         step = self._step
-        if not isinstance(step, CapturedStep) or step.tokens != 1:
+        if not isinstance(step, CapturedStep) or step.taken != count:
             raise self._attends_otherwise()
         self.seen, self._step = mark.seen, None
+        return step.queries
 
     def _attends_otherwise(self) -> GraphError:
         return GraphError(
@@ -246,6 +253,13 @@ class CompressedLayer(HeldRows):
         self._held_tail().count()
         if self.recent is not None:
             self.recent.count_one()
+
+    def count_trial(self, count: int, queries: Tensor | None) -> None:
+        """Counts tokens on trial that a replay brought, with their queries [R, Hq, n, D]; `end_trial` is to come."""
+        self.seen += count
+        self._held_tail().longest += count
+        if self.recent is not None and queries is not None:
+            self.recent.hold(queries)
 
     # --- what the mask function calls ----------------------------------------------------------------------
 
@@ -438,7 +452,7 @@ class CompressedLayer(HeldRows):
         softcap: float | None,
         sinks: Tensor | None,
     ) -> Tensor | None:
-        """Takes a token as those before it, and attends: [R, Hq, 1, D] -> [R, 1, Hq, Dv].
+        """Takes tokens as those before them, and attends: [R, Hq, n, D] -> [R, n, Hq, Dv].
 
         None, and nothing was done, where the query or the way of attending is another. Raises CacheError where such a
         step is being captured.
@@ -525,13 +539,14 @@ class CompressedLayer(HeldRows):
         return 0 if goal is None or not 0 < new < goal else goal
 
     def _begin_token(self, step: TokenStep | CapturedStep, keys: Tensor, values: Tensor) -> Tensor:
-        """As `update`, for one more token of every row that is as the one before it."""
+        """As `update`, for new tokens of every row that are as those before them."""
         progress, part, seen = self.compression.progress, self.part, self.seen
         mark = step.mark(seen)
         progress.enter(part)
         progress.before[part] = mark
-        self.seen = seen + 1
-        self.pending = handle = Handle(self, Phase.TAIL, 1, seen, values=values)
+        new = keys.shape[2]
+        self.seen = seen + new
+        self.pending = handle = Handle(self, Phase.TAIL, new, seen, values=values)
         # On the model's own tensor: another one over its memory takes torch as long as half of all else here.
         setattr(keys, NOTE, handle)
         return keys

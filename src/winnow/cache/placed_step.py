@@ -64,5 +64,5 @@ class PlacedStep(CapturedStep):
         self._tail.write_at(self._places.rows, keys, values)
         if self._recent is not None:
             self._recent.write_at(self._places.column, query)
-        self.tokens += 1
+        self.taken += 1
         return self.plan.run(query)

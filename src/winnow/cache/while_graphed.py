@@ -19,7 +19,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.graphed import GraphedDecoder, ordinary_forward
 from winnow.cache.guards import text_config
-from winnow.cache.single_token import SingleToken
+from winnow.cache.step_tokens import StepTokens
 from winnow.cache.while_used import Undo, WhileUsed
 from winnow.errors import CacheError, GraphError
 from winnow.kernels import native
@@ -39,6 +39,8 @@ _SAME = 1e-3
 """Difference of logits of a replayed step and an ordinary one, at most, as a share of the largest."""
 _fit: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 """Models of which a replayed step was held against an ordinary one; True where they were the same."""
+_fit_on_trial: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
+"""The same of steps of several tokens on trial."""
 
 
 def step_graphs(model: PreTrainedModel, tokens: int = ROOM) -> AbstractContextManager[None]:
@@ -128,7 +130,7 @@ class _Steps:
         if logits is None:
             return self._forward(*args, **kwargs)
         # By their places: transformers renamed the last one in 5.24.
-        return CausalLMOutputWithPast(None, logits[:, None], given_cache(kwargs))
+        return CausalLMOutputWithPast(None, logits, given_cache(kwargs))
 
     def _let_go(self, cache: Any) -> None:
         """Gives back the memory of the graph of another cache than this one, before a prompt takes its own."""
@@ -136,11 +138,13 @@ class _Steps:
             self._decoder = None
 
     def _logits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        """Logits [R, V] of a step that was replayed, or prepared; None where the pass is still to be done."""
+        """Logits [R, n, V] of a step that was replayed, or prepared; None where the pass is still to be done."""
         model = self._model
-        token = SingleToken.of(model, args, kwargs)
+        token = StepTokens.of(model, args, kwargs)
         if token is None or not _fit.get(model, True) or _is(self._refused, token.cache):
             return None
+        if token.on_trial:
+            return self._attempted(token, lambda: self._forward(*args, **kwargs).logits)
         if not _is(self._latest, token.cache):
             self._latest, self._decoder = ref(token.cache), None
             if not token.first:
@@ -159,26 +163,46 @@ class _Steps:
                 raise
             return None
         if self._decoder.replays != _SECOND or model in _fit:
-            return logits
+            return logits[:, None]
         self._decoder.take_back(states)
-        expected = self._forward(*args, **kwargs).logits[:, -1]
-        self._note(model, logits, expected)
+        expected = self._forward(*args, **kwargs).logits[:, -1:]
+        self._note(_fit, logits[:, None], expected)
         return expected
 
-    def _note(self, model: PreTrainedModel, logits: Tensor, expected: Tensor) -> None:
-        """Notes whether logits [R, V] of a replayed step are those of the ordinary one."""
-        _fit[model] = _same(logits.float(), expected.float())
-        if not _fit[model]:
+    def _attempted(self, tokens: StepTokens, ordinary: Callable[[], Tensor]) -> Tensor | None:
+        """The same of several tokens on trial, which have graphs once single ones have."""
+        model, decoder, seen = self._model, self._decoder, tokens.cache.get_seq_length()
+        if decoder is None or not _is(self._latest, tokens.cache) or not _fit_on_trial.get(model, True):
+            return None
+        try:
+            logits = decoder.attempt(tokens.tokens, tokens.positions)
+        except (GraphError, torch.OutOfMemoryError):
+            _fit_on_trial[model] = False
+            if not _still_holds(tokens.cache, seen):
+                raise
+            return None
+        if logits is None or model in _fit_on_trial or decoder.attempts(tokens.tokens.shape[1]) < _SECOND:
+            return logits
+        tokens.cache.end_trial(tokens.tokens.shape[1])
+        expected = ordinary()
+        self._note(_fit_on_trial, logits, expected)
+        return expected
+
+    def _note(self, fit: WeakKeyDictionary[PreTrainedModel, bool], logits: Tensor, expected: Tensor) -> None:
+        """Notes whether logits [R, n, V] of a replayed step are those of the ordinary one."""
+        model = self._model
+        fit[model] = _same(logits.float(), expected.float())
+        if not fit[model]:
             self._decoder = None
             warnings.warn(
                 f"a step of {type(model).__name__} that a graph replayed gave other logits than the ordinary one, so "
-                "the model decodes without graphs, which is slower and correct.",
+                "the model decodes without such graphs, which is slower and correct.",
                 stacklevel=2,
             )
 
 
 def _same(logits: Tensor, expected: Tensor) -> bool:
-    """True if logits [R, V] are as expected but for rounding; those that are no finite numbers stand in both."""
+    """True if logits [R, n, V] are as expected but for rounding; those that are no finite numbers stand in both."""
     finite = expected[expected.isfinite()].abs()
     tolerance = _SAME * float(finite.max()) if len(finite) else 0.0
     return torch.allclose(logits, expected, rtol=0.0, atol=tolerance, equal_nan=True)

@@ -1,4 +1,4 @@
-"""One new token of every row, copied behind the tail and attended from by a single call of the compiled library.
+"""New tokens of every row, as a rule one, copied behind the tail and attended from by one call of the compiled library.
 
 On small models a step is calls and looks at tensors, not arithmetic. So shapes, strides and addresses of buffers are
 written down once; between steps a call sets four addresses, and reads of every new tensor what keeps memory safe.
@@ -43,24 +43,24 @@ def native_plan(plan: object) -> NativePlan | None:
 
 
 class TokenKind(NamedTuple):
-    """Tensors of one token; the same object for all layers whose tokens are alike, so that it stays in fast memory."""
+    """Tensors of a step; the same object for all layers whose tokens are alike, so that it stays in fast memory."""
 
     keys: torch.Size
-    """[R, H, 1, D]"""
+    """[R, H, n, D]"""
     values: int
     """Numbers: as it is the module of the keys that sends them, and the query, their shapes differ where these do."""
     query: int
     dtype: torch.dtype
     like: Tensor
-    """One of the output's shape [R, 1, Hq, Dv] and dtype, for `torch.empty_like`."""
+    """One of the output's shape [R, n, Hq, Dv] and dtype, for `torch.empty_like`."""
 
 
 @lru_cache(maxsize=256)
-def _kind(sizes: LayerSizes, asked: AskedSizes, query_heads: int, dtype: torch.dtype) -> TokenKind:
+def _kind(sizes: LayerSizes, asked: AskedSizes, query_heads: int, tokens: int, dtype: torch.dtype) -> TokenKind:
     rows, heads, key_dim, value_dim = sizes
-    like = native.standing_for(dtype, (rows, 1, query_heads, asked.output_dim))
-    keys = torch.Size((rows, heads, 1, key_dim))
-    return TokenKind(keys, rows * heads * value_dim, rows * query_heads * asked.query_dim, dtype, like)
+    like = native.standing_for(dtype, (rows, tokens, query_heads, asked.output_dim))
+    keys, each = torch.Size((rows, heads, tokens, key_dim)), rows * tokens
+    return TokenKind(keys, each * heads * value_dim, each * query_heads * asked.query_dim, dtype, like)
 
 
 class DecodeStep:
@@ -73,16 +73,16 @@ class DecodeStep:
 
     @classmethod
     def over(cls, plan: object, tail: TailSegments, ring: Tensor | None, query: Tensor) -> DecodeStep | None:
-        """The same, for queries as this one [R, Hq, 1, D]; None where the compiled library does not serve.
+        """The same, for queries as this one [R, Hq, n, D]; None where the compiled library does not serve.
 
-        ring: [R, Hq, C, D], of which every query takes a column, if there is one.
+        ring: [R, Hq, C, D], of which every query takes a column, if there is one: steps are of one token then.
         """
         writable = ring is None or (ring.is_contiguous() and ring.is_cpu and ring.dtype is tail.keys.dtype)
         kernels = native_plan(plan)
         if not writable or kernels is None:
             return None
-        tokens = _one_token(tail.keys, tail.values, tail.lengths)
-        queries = AppendArgs() if ring is None else _one_token(ring)
+        tokens = _new_tokens(query.shape[2], tail.keys, tail.values, tail.lengths)
+        queries = AppendArgs() if ring is None else _new_tokens(1, ring)
         return cls(kernels, tail, (tokens, queries), query, ring)
 
     @classmethod
@@ -94,7 +94,7 @@ class DecodeStep:
         kernels, tail = native_plan(plan), ring.columns
         if kernels is None:
             return None
-        tokens = _one_token(tail.keys, tail.values, tail.lengths)
+        tokens = _new_tokens(1, tail.keys, tail.values, tail.lengths)
         tokens.first.spare, tokens.second.spare = ring.spare_keys.data_ptr(), ring.spare_values.data_ptr()
         tokens.seen, tokens.window = ring.seen.data_ptr(), ring.window
         return cls(kernels, tail, (tokens, AppendArgs()), query, ring)
@@ -108,7 +108,7 @@ class DecodeStep:
         alive: object,
     ) -> None:
         """appended: the copies of keys and values, and of the query. alive: owners of memory that they write."""
-        self._kind = _kind(plan.sizes, plan.asked, query.shape[1], tail.keys.dtype)
+        self._kind = _kind(plan.sizes, plan.asked, query.shape[1], query.shape[2], tail.keys.dtype)
         self._alive = (plan, tail, alive)
         tokens, queries = appended
         self._args = StepArgs(tokens=tokens, queries=queries, decode=plan.arguments(query))
@@ -116,7 +116,7 @@ class DecodeStep:
         self._reference = ctypes.byref(self._args)
 
     def takes(self, keys: Tensor, values: Tensor) -> bool:
-        """True for contiguous keys [R, H, 1, D] and values [R, H, 1, Dv] on the CPU, of the tail's dtype."""
+        """True for contiguous keys [R, H, n, D] and values [R, H, n, Dv] on the CPU, of the tail's dtype."""
         shape, numbers, _, dtype, _ = self._kind
         return (
             keys.shape == shape
@@ -130,12 +130,12 @@ class DecodeStep:
         )
 
     def asks(self, query: Tensor) -> bool:
-        """True for a contiguous query [R, Hq, 1, D] on the CPU, of the tail's dtype."""
+        """True for contiguous queries [R, Hq, n, D] on the CPU, of the tail's dtype."""
         _, _, numbers, dtype, _ = self._kind
         return query.numel() == numbers and query.dtype is dtype and query.is_cpu and query.is_contiguous()
 
     def run(self, query: Tensor, keys: Tensor, values: Tensor, column: int) -> Tensor | None:
-        """Attention [R, 1, Hq, Dv] over all that rows hold and these, which they hold then; None: there is no room.
+        """Attention [R, n, Hq, Dv] over all that rows hold and these, which they hold then; None: there is no room.
 
         Of the three only what `takes` and `asks` accept. column: of the ring, for the query.
         """
@@ -170,23 +170,24 @@ class DecodeStep:
         return status
 
 
-def _one_token(first: Tensor, second: Tensor | None = None, lengths: Tensor | None = None) -> AppendArgs:
-    """The copy of one contiguous token of every row into buffers [R, H, C, D] and [R, H, C, Dv]."""
+def _new_tokens(count: int, first: Tensor, second: Tensor | None = None, lengths: Tensor | None = None) -> AppendArgs:
+    """The copy of `count` contiguous tokens of every row into buffers [R, H, C, D] and [R, H, C, Dv]."""
     rows, heads, capacity, _ = first.shape
     return AppendArgs(
         rows=rows,
         heads=heads,
-        tokens=1,
+        tokens=count,
         capacity=capacity,
-        first=_columns(first),
-        second=ColumnsArgs() if second is None else _columns(second),
+        first=_columns(first, count),
+        second=ColumnsArgs() if second is None else _columns(second, count),
         lengths=None if lengths is None else lengths.data_ptr(),
     )
 
 
-def _columns(buffer: Tensor) -> ColumnsArgs:
+def _columns(buffer: Tensor, count: int) -> ColumnsArgs:
     _, heads, _, dim = buffer.shape
     size = dim * buffer.element_size()
+    head = count * size
     return ColumnsArgs(
-        row_stride=heads * size, head_stride=size, token_stride=size, target=buffer.data_ptr(), bytes=size
+        row_stride=heads * head, head_stride=head, token_stride=size, target=buffer.data_ptr(), bytes=size
     )

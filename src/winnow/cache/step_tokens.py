@@ -1,4 +1,4 @@
-"""A forward pass of one token of every row over a compressed prompt, told from all others by its arguments."""
+"""A forward pass of single tokens, or of some on trial, over a compressed prompt, told from others by its arguments."""
 
 from __future__ import annotations
 
@@ -19,30 +19,35 @@ _LOOKED_AT = frozenset(
 """Arguments of a forward pass that are looked at, or that ask for nothing else."""
 
 
-class SingleToken(NamedTuple):
-    """A forward pass of one token of every row over a compressed prompt."""
+class StepTokens(NamedTuple):
+    """A forward pass of one token of every row over a compressed prompt, or of several that are on trial."""
 
     cache: CompressedCache
     tokens: Tensor
-    """[R, 1]"""
+    """[R, n]"""
     positions: Tensor
-    """[R, 1]"""
+    """[R, n]"""
     first: bool
     """True if nothing came after the prompt yet."""
 
+    @property
+    def on_trial(self) -> bool:
+        """True if some may be taken back."""
+        return self.tokens.shape[1] > 1
+
     @classmethod
-    def of(cls, model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SingleToken | None:
-        """The token that a forward pass takes; None for any other pass."""
+    def of(cls, model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepTokens | None:
+        """The tokens that a forward pass takes; None for any other pass."""
         given = dict(zip(("input_ids",), args, strict=False)) | kwargs
         cache, tokens, mask = given_cache(given), given.get("input_ids"), given.get("attention_mask")
         if len(args) > 1 or not isinstance(cache, CompressedCache) or not isinstance(tokens, Tensor):
             return None
-        if tokens.dim() != 2 or tokens.shape[1] != 1 or not _is_usual(given):
+        if tokens.dim() != 2 or (tokens.shape[1] != 1 and not cache.compression.on_trial) or not _is_usual(given):
             return None
         layers = cache.compressed_layers()
         if not layers or not layers[0].compressed or not cache.compression.owns(model):
             return None
-        # Which earlier tokens are padding the cache knows; a single new one always counts.
+        # Which earlier tokens are padding the cache knows; a new one always counts.
         if mask is not None and (not isinstance(mask, Tensor) or mask.dim() != 2):
             return None
         if torch.is_grad_enabled() or autocast_is_on(tokens.device) or model.training:
@@ -54,16 +59,17 @@ class SingleToken(NamedTuple):
 def _positions(
     model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, given: Any, masked: bool
 ) -> Tensor | None:
-    """Positions [R, 1] of tokens [R, 1], given or as any model counts them; None where this one may count otherwise.
+    """Positions [R, n] of tokens [R, n], given or as any model counts them; None where this one may count otherwise.
 
     Some count by the mask, and those that see images by what these take.
     """
     if isinstance(given, Tensor):
-        one_each = given.dim() == 2 and given.shape[1] == 1
+        one_each = given.dim() == 2 and given.shape[1] == tokens.shape[1]
         return given.expand(tokens.shape) if one_each else None
     if given is not None or masked or text_config(model) is not model.config:
         return None
-    return torch.full_like(tokens, cache.get_seq_length())
+    first, count = cache.get_seq_length(), tokens.shape[1]
+    return torch.arange(first, first + count, device=tokens.device).expand(tokens.shape)
 
 
 def _is_usual(given: dict[str, Any]) -> bool:
