@@ -81,9 +81,11 @@ class Passes:
         self.tokens.append(kwargs["input_ids"].shape[1])
 
 
-def ready(family: str, method: str = METHOD, **options: Any) -> tuple[PreTrainedModel, CompressedCache, Tensor, Tensor]:
+def ready(
+    family: str, method: str = METHOD, window: int | None = None, **options: Any
+) -> tuple[PreTrainedModel, CompressedCache, Tensor, Tensor]:
     """A model, a cache that holds a prompt full of repeats, the prompt and the logits behind it."""
-    model = build(family)
+    model = build(family) if window is None else build(family, sliding_window=window)
     model.set_attn_implementation("winnow")
     ids = prompt(length=9, seed=3).repeat(1, 5)
     cache = CompressedCache(model, method, **options)
@@ -112,9 +114,12 @@ def written(
     return answer, cache, sizes, after
 
 
-@pytest.mark.parametrize(
-    "family", ["llama", "qwen3", "gemma2", "mistral", "deepseek_v3", "gpt_oss", "qwen3_next", "lfm2"]
-)
+LINEAR = ("qwen3_next", "lfm2", "falcon_h1")
+"""Families whose layers cannot take tokens back."""
+WINDOWS = ("gemma2", "gemma3_text", "gemma3n_text", "olmo3", "cohere2", "exaone4", "gpt_oss")
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "deepseek_v3", *WINDOWS, *LINEAR])
 @pytest.mark.parametrize("method", [METHOD, "full", "kvec @ 20"])
 def test_an_answer_is_what_it_is_without(family: str, method: str) -> None:
     expected, plain, single, after = written(family, 0, method=method)
@@ -123,9 +128,21 @@ def test_an_answer_is_what_it_is_without(family: str, method: str) -> None:
     assert found == expected
     assert cache.get_seq_length() == plain.get_seq_length()
     torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
-    # Layers that cannot take tokens back are not asked to.
-    assert (max(sizes) > 1) == cache.is_attention_alone()
+    assert (max(sizes) > 1) == (family not in LINEAR)
     assert sizes[0] == 1
+
+
+@pytest.mark.parametrize("family", WINDOWS)
+@pytest.mark.parametrize("window", [2, 5, 40])
+def test_windows_take_what_was_right(family: str, window: int) -> None:
+    expected, plain, _, after = written(family, 0, count=100, window=window)
+    found, cache, sizes, behind = written(family, 15, count=100, window=window)
+    assert found == expected
+    assert max(sizes) > 1
+    assert [each.cumulative_length for each in cache.sliding_layers()] == [
+        each.cumulative_length for each in plain.sliding_layers()
+    ]
+    torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
 
 
 def test_candidates_that_are_right_save_passes() -> None:
@@ -196,11 +213,14 @@ def test_whoever_stops_listening_leaves_the_cache_as_the_answer_is(said: int) ->
     assert cache.get_seq_length() == ids.shape[1] + said - 1
 
 
-@pytest.mark.parametrize("layer", [0, -1])
+@pytest.mark.parametrize("layer", [0, 1, -1])
 @pytest.mark.parametrize("fold_every", [None, 16])
-def test_candidates_of_a_pass_that_is_broken_off_are_taken_back(layer: int, fold_every: int | None) -> None:
-    expected, *_ = written("llama", 0, fold_every=fold_every)
-    model, cache, ids, logits = ready("llama", fold_every=fold_every)
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_candidates_of_a_pass_that_is_broken_off_are_taken_back(
+    family: str, layer: int, fold_every: int | None
+) -> None:
+    expected, *_ = written(family, 0, fold_every=fold_every)
+    model, cache, ids, logits = ready(family, fold_every=fold_every)
     said: list[int] = []
 
     def stop(module: Any, given: tuple[Tensor, ...], output: Any) -> None:

@@ -382,6 +382,12 @@ class CompressedCache(Cache):
             progress.before[part] = layer.mark()
             leave(layer, progress, key_states)
             return key_states, value_states
+        if decoding and self.compression.on_trial and layer.ring is not None:
+            progress.enter(part)
+            progress.before[part] = layer.mark()
+            found = layer.look_ahead(key_states, value_states)
+            progress.leave()
+            return found
         if decoding:
             refuse_recording("a sliding window that lies in its order")
             layer.lay_in_order()
@@ -540,12 +546,19 @@ class CompressedCache(Cache):
         with self.compression.progress.changing():
             for layer in self.compressed_layers():
                 layer.end_trial(wrong)
+            for window in self.sliding_layers():
+                window.end_trial(wrong)
 
     def trial_room(self) -> int:
         """Tokens of a pass that may be on trial: those before a fold, none where a layer cannot take tokens back."""
-        if not self.is_attention_alone():
+        layers, windows = self.compressed_layers(), self.sliding_layers()
+        if not layers or not all(
+            is_attention_alone(each) or each in windows for each in filter(holds_state, self.layers)
+        ):
             return 0
-        every, tail = self.compression.fold_every, self.compressed_layers()[0].tail
+        if any(window.ring is None for window in windows) or not self.windows_hide_nothing():
+            return 0
+        every, tail = self.compression.fold_every, layers[0].tail
         if every is None or tail is None:
             return sys.maxsize
         # A fold that is due comes before the next token.

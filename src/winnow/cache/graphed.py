@@ -232,7 +232,7 @@ class GraphedDecoder:
         if graph is not None and not graph.memory.same_as(now):
             self._forget()
             graph = None
-        if now is None or self._graph is None or self._layers[0].room() < count:
+        if now is None or self._graph is None or self._sliding or self._states or self._layers[0].room() < count:
             return None
         self._tried[count] += 1
         if graph is None:

@@ -47,12 +47,15 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
     _seen: int
     ring: WindowRing | None = None
     """None: the window lies in its order."""
+    _tried: tuple[Tensor, Tensor] | None = None
     _room = 0
 
     @property
     def cumulative_length(self) -> int:  # type: ignore[override]
-        """Tokens that the layer has seen, of the row that saw most."""
-        return self._seen if self.ring is None else self.ring.longest
+        """Tokens that the layer has seen, of the row that saw most, and those on trial."""
+        if self.ring is None:
+            return self._seen
+        return self.ring.longest + (0 if self._tried is None else self._tried[0].shape[2])
 
     @cumulative_length.setter
     def cumulative_length(self, seen: int) -> None:
@@ -138,6 +141,23 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
             self.__dict__.update(ring=ring, _keys=None, _values=None)
         return output
 
+    def look_ahead(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [R, H, N + n, D] and values of a ring's window and, behind it, of n tokens on trial.
+
+        The ring takes these with `end_trial`, so that its memory stays what graphs know.
+        """
+        assert self.ring is not None
+        held = self.ring.in_order()
+        self._tried = keys.detach(), values.detach()
+        return torch.cat([held[0], keys], dim=2), torch.cat([held[1], values], dim=2)
+
+    def end_trial(self, wrong: int) -> None:
+        """Takes all but the last `wrong` of the tokens that were on trial."""
+        tried, self._tried = self._tried, None
+        if tried is not None and self.ring is not None:
+            right = tried[0].shape[2] - wrong
+            self.ring.take(*(each[:, :, :right] for each in tried))
+
     def make_room(self, tokens: int) -> None:
         """Room for so many more tokens in a ring, at once or when it is made."""
         self._room = tokens
@@ -207,7 +227,7 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
         """Puts the layer back to a mark; None: it was reached, and nothing was done."""
         if isinstance(mark, RingMark):
             mark.ring.back_to(mark.seen)
-            self.__dict__.update(ring=mark.ring, _keys=None, _values=None)
+            self.__dict__.update(ring=mark.ring, _keys=None, _values=None, _tried=None)
             return
         if mark is None or self.cumulative_length == mark.seen:
             return

@@ -82,6 +82,21 @@ class WindowRing:
             step.note(recording, None, query, keys, values, output)
         return output
 
+    def take(self, keys: Tensor, values: Tensor) -> None:
+        """Takes keys [R, H, n, D] and values [R, H, n, Dv] of tokens of even rows, which attended already."""
+        new, first = keys.shape[2], self.longest
+        if not new:
+            return
+        self.make_room(new)
+        last = (first + new - 1) % self.window
+        places = torch.arange(max(first, first + new - self.window), first + new, device=keys.device)
+        for held, given, spare in zip((self.keys, self.values), (keys, values), self._spares, strict=True):
+            # What the last of them takes the place of may be one of them.
+            spare[:, :, 0] = given[:, :, new - 1 - self.window] if new > self.window else held[:, :, last]
+            held.index_copy_(2, places % self.window, given[:, :, -len(places) :])
+        self.seen += new
+        self._lengths.copy_(torch.from_numpy(self.seen.clip(max=self.window)))
+
     def over(self, query: Tensor, spec: AttentionSpec) -> Tensor:
         """Attention of another layer over the windows of the latest token: [R, Hq, 1, D] -> [R, 1, Hq, Dv]."""
         if self._plan is None or not spec.same_as(self._plan.spec):
