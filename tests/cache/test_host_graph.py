@@ -21,6 +21,8 @@ from support.graphed import Pair, twins_here
 from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
 from winnow.cache import graphed, host_graph, while_graphed
 from winnow.cache.host_graph import HostGraph, _together
+from winnow.cache.host_step import TrialStep
+from winnow.errors import GraphError
 from winnow.kernels import native, rotating
 from winnow.kernels.linear import outruns_torch
 from winnow.kernels.norm import NormWeight
@@ -261,6 +263,28 @@ def test_replays_go_on_between_passes_of_several_tokens() -> None:
             both.each(lambda cache: cache.crop(-2))
             both.ordinary(torch.tensor([[token + 1]]))
     assert len(captures) == 1
+
+
+def test_a_trial_that_cannot_be_captured_costs_nothing_else() -> None:
+    both = twins_here(build("llama")).pair(length=12)
+    model, tokens = both.device.model, torch.tensor([[3, 4, 5]])
+
+    def tried() -> None:
+        with both.cache.on_trial():
+            found = both.device.run(both.cache, tokens)
+        torch.testing.assert_close(found, both.here.run(both.expected, tokens), rtol=0, atol=1e-5)
+        both.cache.end_trial(2)
+        both.expected.crop(-2)
+        both.same()
+
+    with step_graphs(model):
+        for token in range(4):
+            both.ordinary(torch.tensor([[token]]))
+        for _ in range(4):
+            with mock.patch.object(TrialStep, "run", side_effect=GraphError("another way")):
+                tried()
+            for token in range(3):
+                both.ordinary(torch.tensor([[token]]))
 
 
 def test_inference_mode_and_its_absence_take_turns() -> None:

@@ -232,7 +232,9 @@ class GraphedDecoder:
         if graph is not None and not graph.memory.same_as(now):
             self._forget()
             graph = None
-        if now is None or self._graph is None or self._sliding or self._states or self._layers[0].room() < count:
+        if now is None or self._graph is None or self._sliding or self._states:
+            return None
+        if any(layer.room() < count for layer in self._layers):
             return None
         self._tried[count] += 1
         if graph is None:
@@ -353,6 +355,7 @@ class GraphedDecoder:
             for layer, mark in zip(self._layers, marks, strict=False):
                 layer.take_back(mark)
             self._cache.compression.progress.withdraw_all()
+            self._forget()
             self._place_rows()
             raise
         return _Graph(captured, memory, places, fed, queries)
