@@ -22,6 +22,7 @@ from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
 from winnow.cache import graphed, host_graph, while_graphed
 from winnow.cache.host_graph import HostGraph, _together
 from winnow.cache.host_step import TrialStep
+from winnow.cache.trial import Trial
 from winnow.errors import GraphError
 from winnow.kernels import native, rotating
 from winnow.kernels.linear import outruns_torch
@@ -267,13 +268,13 @@ def test_replays_go_on_between_passes_of_several_tokens() -> None:
 
 def test_a_trial_that_cannot_be_captured_costs_nothing_else() -> None:
     both = twins_here(build("llama")).pair(length=12)
-    model, tokens = both.device.model, torch.tensor([[3, 4, 5]])
+    model, tokens, trial = both.device.model, torch.tensor([[3, 4, 5]]), Trial(both.cache)
 
     def tried() -> None:
-        with both.cache.on_trial():
+        with trial.passing():
             found = both.device.run(both.cache, tokens)
         torch.testing.assert_close(found, both.here.run(both.expected, tokens), rtol=0, atol=1e-5)
-        both.cache.end_trial(2)
+        trial.end(3, 2)
         both.expected.crop(-2)
         both.same()
 

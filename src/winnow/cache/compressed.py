@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, NoReturn, SupportsIndex
 from weakref import WeakSet, ref
@@ -527,42 +525,17 @@ class CompressedCache(Cache):
         with self.compression.progress.changing():
             super().crop(tokens_to_remove)
 
-    @contextmanager
-    def on_trial(self) -> Iterator[None]:
-        """A context manager for one pass, over a compressed prompt, of which the last tokens may be wrong.
-
-        After it, `end_trial` tells how many were. Then the cache is as if the others had come one by one, also where it
-        folds: give a pass no more tokens than `trial_room`.
-        """
-        self.compression.on_trial = True
-        try:
-            yield
-        finally:
-            self.compression.on_trial = False
-
     def end_trial(self, wrong: int) -> None:
-        """Takes back the last `wrong` tokens of a pass that was on trial. Raises CacheError where it was broken off."""
+        """Takes back the last `wrong` tokens of a pass that was on trial (see `Trial`), but for linear states.
+
+        Raises CacheError where it was broken off.
+        """
         self._check_whole()
         with self.compression.progress.changing():
             for layer in self.compressed_layers():
                 layer.end_trial(wrong)
             for window in self.sliding_layers():
                 window.end_trial(wrong)
-
-    def trial_room(self) -> int:
-        """Tokens of a pass that may be on trial: those before a fold, none where a layer cannot take tokens back."""
-        layers, windows = self.compressed_layers(), self.sliding_layers()
-        if not layers or not all(
-            is_attention_alone(each) or each in windows for each in filter(holds_state, self.layers)
-        ):
-            return 0
-        if any(window.ring is None for window in windows) or not self.windows_hide_nothing():
-            return 0
-        every, tail = self.compression.fold_every, layers[0].tail
-        if every is None or tail is None:
-            return sys.maxsize
-        # A fold that is due comes before the next token.
-        return every if tail.longest >= every else every - tail.longest
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Reorders the rows: row i becomes what row beam_idx[i] was."""

@@ -71,7 +71,7 @@ class Compression:
     rank: Rank = own_ranking
     listening: Listening | None = None
     on_trial: bool = False
-    """True while tokens come of which the last may be wrong; see `CompressedCache.on_trial`."""
+    """True while tokens come of which the last may be wrong; see `Trial`."""
     """Set while a waiting prompt is read again: layers then keep nothing."""
     replayed: Replayed | None = None
     """Findings of that, for the method."""

@@ -214,7 +214,7 @@ class GraphedDecoder:
 
     @writable()
     def attempt(self, tokens: Tensor, positions: Tensor) -> Tensor | None:
-        """The logits [R, n, V] after tokens on trial (`CompressedCache.on_trial`); None where a pass is to be done.
+        """The logits [R, n, V] after tokens on trial (see `Trial`); None where a pass is to be done.
 
         It is until as many came at a time a few times, which is worth a graph of their own.
 

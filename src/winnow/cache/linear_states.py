@@ -43,9 +43,20 @@ class LinearStates:
                 with writable():
                     states[index] = states[index].clone()
 
-    def mark(self) -> list[KeptState]:
-        """All of them as they are, for `take_back`."""
-        return [KeptState(states, index, states[index], states[index].clone()) for states, index in self._places()]
+    def mark(self, earlier: Sequence[KeptState] = ()) -> list[KeptState]:
+        """All of them as they are, for `take_back`.
+
+        earlier: a mark that is of no more use, whose memory serves again.
+        """
+        kept = []
+        for number, (states, index) in enumerate(self._places()):
+            state = states[index]
+            if number < len(earlier) and earlier[number].copied.shape == state.shape:
+                copied = earlier[number].copied.copy_(state)
+            else:
+                copied = state.clone()
+            kept.append(KeptState(states, index, state, copied))
+        return kept
 
     def take_back(self, mark: list[KeptState]) -> None:
         """Puts all of them back, where they were."""

@@ -9,8 +9,9 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
+from winnow.cache.trial import Trial
 from winnow.errors import CacheError
-from winnow.evaluate.lookup import PromptLookup
+from winnow.evaluate.lookup import ALIKE, SURELY, PromptLookup
 from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 from winnow.models.pieces import rotates_by_length
@@ -37,11 +38,12 @@ class AnswerReader:
         self._model = model
         self._cache = cache
         self._lookup = lookup if lookup is not None and _looks_ahead(model) else None
+        self._trial = Trial(cache)
         self._placed = placed
         self._length = cache.get_seq_length()
         self._first = True
         self._checked: list[tuple[int, Tensor]] = []
-        self._given = 0
+        self._tried: list[int] = []
 
     def read(self, token: int, room: int) -> Tensor:
         """The logits [V] after a token of the answer, which follows those before it.
@@ -58,16 +60,19 @@ class AnswerReader:
 
     def settle(self) -> None:
         """Takes back the candidates that are not of the answer, so far."""
-        if self._lookup is None or not self._given:
+        if self._lookup is None or not self._tried:
             return
-        given = self._given
-        self._checked, self._given = [], 0
+        tried = self._tried
+        self._checked, self._tried = [], []
         try:
             wrong = self._cache.get_seq_length() - self._length
         except CacheError:
             return  # the pass was broken off, and whoever takes that back takes back all of it
-        self._cache.end_trial(wrong)
+        given = len(tried) - 1
         self._lookup.learn(given, max(0, given - wrong))
+        if again := self._trial.end(len(tried), wrong):
+            self._pass(tried[:again])
+            self._trial.end(again, 0)
 
     def _ahead(self, token: int, room: int) -> Tensor:
         """The logits [V] after a token, which is read with candidates where there are some."""
@@ -75,15 +80,20 @@ class AnswerReader:
         if self._lookup is None or self._first:
             found = []
         else:
-            found = self._lookup.candidates(min(room, self._cache.trial_room() - 1))
-        tokens = torch.tensor([[token, *found]], device="cpu")
+            alike = SURELY if self._trial.reads_again else ALIKE
+            found = self._lookup.candidates(min(room, self._trial.room() - 1), alike)
         if not found:
+            tokens = torch.tensor([[token]], device="cpu")
             return fed(self._model, tokens, self._cache, self._placed, {})[0]
-        self._given = len(found)  # before the cache holds them, as an interrupt may come at any time
-        with self._cache.on_trial():
-            known, *others = fed(self._model, tokens, self._cache, self._placed, {})
+        self._tried = [token, *found]  # before the cache holds them, as an interrupt may come at any time
+        known, *others = self._pass(self._tried)
         self._checked = list(zip(found, others, strict=True))
         return known
+
+    def _pass(self, tokens: list[int]) -> Tensor:
+        """The logits [n, V] after tokens that are on trial."""
+        with self._trial.passing():
+            return fed(self._model, torch.tensor([tokens], device="cpu"), self._cache, self._placed, {})
 
     def _next(self, token: int) -> Tensor | None:
         """The logits after a token if it was read as a candidate."""

@@ -12,8 +12,10 @@ import torch
 
 FEWEST = 3
 """Candidates at first, and after some that were wrong."""
-_ALIKE = 2
+ALIKE = 2
 """Last tokens that must have come before, at least."""
+SURELY = 6
+"""The same where candidates that are wrong cost another pass."""
 _LOOKED_AT = 8
 """Last tokens that are compared, at most: of several places, the one with the most in common is believed."""
 _PLACES = 32
@@ -37,10 +39,10 @@ class PromptLookup:
         self._held[len(self._tokens)] = token
         self._tokens.append(token)
 
-    def candidates(self, room: int) -> list[int]:
-        """The tokens that may come next, `room` at most."""
+    def candidates(self, room: int, alike: int = ALIKE) -> list[int]:
+        """The tokens that may come next, `room` at most, behind so many last tokens that came before, or more."""
         most = min(self._next, room)
-        place = self._latest() if most > 0 else None
+        place = self._latest(alike) if most > 0 else None
         if place is None:
             return []
         found = self._tokens[place : place + most]
@@ -51,16 +53,18 @@ class PromptLookup:
         """Takes note of how many of the candidates given were right: more are given next time if all of them were."""
         self._next = min(self._most, 2 * given + 1 if right == given else FEWEST)
 
-    def _latest(self) -> int | None:
+    def _latest(self, alike: int) -> int | None:
         """The place behind the last tokens where they came before; None where they did not."""
         count = len(self._tokens)
-        if count <= _ALIKE:
+        if count <= ALIKE:
             return None
-        before, last = self._tokens[-_ALIKE:]
+        before, last = self._tokens[-ALIKE:]
         # In one sweep of all tokens: a hundred thousand take less than a hundredth of a step.
         held = self._held[: count - 1]
         found = ((held[1:] == last) & (held[:-1] == before)).nonzero()[-_PLACES:, 0].tolist()
-        return max((each + _ALIKE for each in found), key=lambda place: (self._in_common(place), place), default=None)
+        places = [(self._in_common(each + ALIKE), each + ALIKE) for each in found]
+        common, place = max(places, default=(0, 0))
+        return place if common >= alike else None
 
     def _in_common(self, place: int) -> int:
         """Number of tokens before a place that are the last ones, as far as it is looked at."""
