@@ -2,9 +2,10 @@
 
     python benchmarks/linear_attention.py        # writes docs/results/linear_attention-VENDOR.*
 
-The gated delta rule, short convolutions and gated norms of Qwen3.5 and the state scan of Falcon-H1, layer by layer, and
-whole models with random weights in the shapes of Qwen3.5-0.8B, LFM2-350M and Falcon-H1-0.5B: a prompt, and a token
-after it by a graph of its step. Two threads.
+The gated delta rule, short convolutions and gated norms of Qwen3.5, Kimi Delta Attention in the shape of
+Kimi-Linear-48B-A3B, and the state scan of Falcon-H1, layer by layer, and whole models with random weights in the
+shapes of Qwen3.5-0.8B, LFM2-350M and Falcon-H1-0.5B: a prompt, and a token after it by a graph of its step. Two
+threads.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.falcon_h1 import modeling_falcon_h1 as falcon
+from transformers.models.kimi_linear import modeling_kimi_linear as kimi
 from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
 
 import winnow
@@ -38,6 +40,8 @@ THREADS = 2
 DIM, TAPS = 128, 4
 HEADS = ((16, 16), (16, 32))
 """Key and value heads of Qwen3.5's models of 0.8B and 2B, and of 4B and 9B."""
+KIMIS_HEADS = 32
+"""Heads of Kimi-Linear-48B-A3B, of keys and of values."""
 SCANNED = (24, 64, 128)
 """Heads, their channels, and the size of a state of Falcon-H1-0.5B."""
 TOKENS = (1, 512, 2048)
@@ -77,12 +81,31 @@ def parts(rounds: int) -> list[Timed]:
             for name, (own, ours) in contenders(heads, tokens).items():
                 found.append(in_turns({"function": name, **case}, own, ours, rounds))
                 print(found[-1].row(), flush=True)
+    # transformers' function takes several gigabytes for longer prompts.
+    for tokens in TOKENS[:2]:
+        case = {"function": "Kimi Delta Attention", "heads": f"{KIMIS_HEADS}, D {DIM}", "tokens": f"{tokens:,}"}
+        found.append(in_turns(case, *kimis(tokens), rounds))
+        print(found[-1].row(), flush=True)
     count, dim, size = SCANNED
     for tokens in TOKENS:
         case = {"function": "state scan", "heads": f"{count}, {dim} x {size}", "tokens": f"{tokens:,}"}
         found.append(in_turns(case, *scans(tokens), rounds))
         print(found[-1].row(), flush=True)
     return found
+
+
+def kimis(tokens: int) -> tuple[list[Call], list[Call]]:
+    """Calls of Kimi Linear's functions and of the kernel."""
+    own = kimi.recurrent_kimi_delta_attention if tokens == 1 else kimi.chunk_kimi_delta_attention
+    kernel = DeltaByKernel(own, per_channel=True)
+    of_own, of_kernel = list[Call](), list[Call]()
+    for _ in range(LAYERS[tokens]):
+        layer = inputs((KIMIS_HEADS, KIMIS_HEADS), tokens)
+        query, key, value, _, rates = layer.delta
+        given = query, key, value, -torch.rand(key.shape), rates
+        of_own.append(partial(own, *given, **layer.state()))
+        of_kernel.append(partial(kernel, *given, **layer.state()))
+    return of_own, of_kernel
 
 
 def scans(tokens: int) -> tuple[list[Call], list[Call]]:

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 23
+#define WINNOW_ABI 24
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -328,8 +328,8 @@ struct winnow_rotary_args {
   int32_t threads;
 };
 
-/* Gated delta rule: states of linear attention, which tokens change one after another, and what they read. Strides are in
- * elements; channels are beside each other, and heads behind each other. */
+/* Gated delta rule and Kimi Delta Attention: states of linear attention, which tokens change one after another, and what they
+ * read. Strides are in elements; channels are beside each other, and heads behind each other. */
 struct winnow_delta_args {
   int64_t rows, tokens;
   int64_t key_heads, value_heads;      /* the second a multiple of the first */
@@ -338,9 +338,10 @@ struct winnow_delta_args {
   const void *values;                  /* [rows, tokens, value_heads, value_dim] */
   int64_t query_row, query_token, key_row, key_token, value_row, value_token;
   const float *decays;                 /* [rows, tokens, value_heads] contiguous: logarithms, at most 0 */
-  const void *rates;                   /* the same, of dtype */
+  const void *rates;                   /* [rows, tokens, value_heads] contiguous, of dtype */
   float *states;                       /* [rows, value_heads, key_dim, value_dim] contiguous, changed */
   void *outputs;                       /* [rows, tokens, value_heads, value_dim] contiguous */
+  int32_t per_channel;                 /* 1: decays are [rows, tokens, value_heads, key_dim], of every channel of a key */
   int32_t normalized;                  /* 1: queries and keys are divided by their length first */
   int32_t dtype;
   int32_t threads;

@@ -1,4 +1,4 @@
-// Gated delta rule: outputs and states close to those of the definition in double precision.
+// Gated delta rule and Kimi Delta Attention: outputs and states close to those of the definition in double precision.
 #pragma once
 
 #include <cmath>
@@ -29,11 +29,15 @@ inline void expect_token(const winnow_delta_args& args, int64_t row, int64_t tok
   const auto query = delta_channels(args, args.queries, row * args.query_row + token * args.query_token + of);
   const auto key = delta_channels(args, args.keys, row * args.key_row + token * args.key_token + of);
   const int64_t each = (row * args.tokens + token) * args.value_heads + head;
-  const double decay = std::exp(static_cast<double>(args.decays[each])), rate = number_at(args.dtype, args.rates, each);
+  const double rate = number_at(args.dtype, args.rates, each);
   const int64_t value = row * args.value_row + token * args.value_token + head * width;
+  for (int64_t i = 0; i < args.key_dim; ++i) {
+    const double decay = args.decays[args.per_channel ? each * args.key_dim + i : each];
+    for (int64_t c = 0; c < width; ++c) state[i * width + c] *= std::exp(decay);
+  }
   for (int64_t c = 0; c < width; ++c) {
     double known = 0;
-    for (int64_t i = 0; i < args.key_dim; ++i) known += (state[i * width + c] *= decay) * key[i];
+    for (int64_t i = 0; i < args.key_dim; ++i) known += state[i * width + c] * key[i];
     const double change = (number_at(args.dtype, args.values, value + c) - known) * rate;
     output[c] = 0;
     for (int64_t i = 0; i < args.key_dim; ++i) {
@@ -52,6 +56,7 @@ inline void check_delta(Bytes& from, uint64_t seed) {
   args.value_heads = args.key_heads * from.among(1, 3);
   args.key_dim = from.coin() ? from.among(1, 80) : from.among(1, WINNOW_DELTA_KEYS);
   args.value_dim = from.among(1, 150);
+  args.per_channel = from.coin();
   // Keys that are not divided by their length may be longer than 1: with larger rates states would grow without a bound.
   args.normalized = args.tokens > 5 || from.coin();
   const int64_t keys = args.key_heads * args.key_dim, values = args.value_heads * args.value_dim;
@@ -66,9 +71,11 @@ inline void check_delta(Bytes& from, uint64_t seed) {
   args.values = arrays.numbers(args.dtype, args.rows * args.value_row, false);
   const int64_t heads = args.rows * args.value_heads, all = heads * args.tokens;
   args.rates = numbers_of_size(arrays, args.dtype, all, args.normalized ? -1 : -9);
-  float* decays = arrays.zeros<float>(all);
-  for (int64_t i = 0; i < all; ++i) {
-    decays[i] = from.below(8) ? -static_cast<float>(arrays.random() & 1023) / 512 : from.coin() ? -INFINITY : -60.0f;
+  const int64_t logarithms = all * (args.per_channel ? args.key_dim : 1);
+  float* decays = arrays.zeros<float>(logarithms);
+  for (int64_t i = 0; i < logarithms; ++i) {
+    const uint32_t drawn = arrays.random();
+    decays[i] = drawn & 7 ? -static_cast<float>(drawn >> 3 & 1023) / 512 : drawn & 8 ? -INFINITY : -60.0f;
   }
   args.decays = decays;
   const int64_t state = args.key_dim * args.value_dim;

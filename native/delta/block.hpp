@@ -78,10 +78,10 @@ inline void ask_for_columns(const float* row) {
 }
 
 // Copies a block in, and reads what it has for tokens.
-template <bool kWhole, int kTokens>
-void enter_block(const float* state, int64_t stride, int64_t columns, const DeltaTokens<kTokens>& tokens, int64_t dim,
-                 float* block, DeltaReads<kTokens>& reads) {
-  TokenColumns<kTokens> keys, queries;
+template <bool kWhole, class Tokens>
+void enter_block(const float* state, int64_t stride, int64_t columns, const Tokens& tokens, int64_t dim, float* block,
+                 DeltaReads<Tokens::kCount>& reads) {
+  TokenColumns<Tokens::kCount> keys, queries;
   clear_columns(keys), clear_columns(queries);
   for (int64_t i = 0; i < dim; ++i, state += stride, block += kDeltaColumns) {
     ask_for_columns(state + kDeltaRowsAhead * stride);
@@ -96,36 +96,67 @@ void enter_block(const float* state, int64_t stride, int64_t columns, const Delt
   copy_columns(keys, reads.keys), copy_columns(queries, reads.queries);
 }
 
-// What tokens do to a block: it is multiplied by what is kept of it, and for each token's key there are changes.
+// What is kept of a channel of a block: of all channels the same, or of each its own.
+struct KeptOfHead {
+  Vec kept;
+  __attribute__((always_inline)) Vec operator[](int64_t) const { return kept; }
+};
+
+struct KeptOfChannels {
+  const float* kept;
+  __attribute__((always_inline)) Vec operator[](int64_t channel) const { return broadcast(kept[channel]); }
+};
+
 template <int kTokens>
+__attribute__((always_inline)) inline KeptOfHead kept_by(const DeltaTokens<kTokens>& tokens) {
+  return {broadcast(tokens.kept)};
+}
+
+template <int kTokens>
+__attribute__((always_inline)) inline KeptOfChannels kept_by(const DecayedTokens<kTokens>& tokens) {
+  return {tokens.kept};
+}
+
+// Keys of tokens as what these change is added by them.
+template <int kTokens>
+inline const DeltaRows<kTokens>& added_keys(const DeltaTokens<kTokens>& tokens) {
+  return tokens.keys;
+}
+
+template <int kTokens>
+inline const DeltaRows<kTokens>& added_keys(const DecayedTokens<kTokens>& tokens) {
+  return tokens.added;
+}
+
+// What tokens do to a block: it is multiplied by what is kept of it, and for each token's key there are changes.
+template <class Tokens>
 struct DeltaChange {
-  const DeltaTokens<kTokens>& tokens;
-  const TokenColumns<kTokens>& changes;
-  float kept;
+  const Tokens& tokens;
+  const TokenColumns<Tokens::kCount>& changes;
 };
 
 // A channel of a block, changed.
 template <int kTokens>
-__attribute__((always_inline)) inline void change_channel(const float* block, Vec kept, const DeltaTokens<kTokens>& tokens,
+__attribute__((always_inline)) inline void change_channel(const float* block, Vec kept, const DeltaRows<kTokens>& keys,
                                                           int64_t channel, const TokenColumns<kTokens>& changes,
                                                           Vec (&numbers)[kDeltaVectors]) {
   unroll<kDeltaVectors>([&](auto v) __attribute__((always_inline)) { numbers[v] = load(block + v * Vec::width) * kept; });
   unroll<kTokens>([&](auto t) __attribute__((always_inline)) {
-    const Vec by = broadcast(tokens.keys[t][channel]);
+    const Vec by = broadcast(keys[t][channel]);
     unroll<kDeltaVectors>([&](auto v) __attribute__((always_inline)) { numbers[v] = fma(by, changes[t][v], numbers[v]); });
   });
 }
 
 // Changes a block by tokens, and reads what it has for the next ones.
-template <int kTokens>
-void change_block(float* block, const DeltaChange<kTokens>& change, const DeltaTokens<kTokens>& next, int64_t dim,
-                  DeltaReads<kTokens>& reads) {
-  TokenColumns<kTokens> changes, keys, queries;
+template <class Tokens>
+void change_block(float* block, const DeltaChange<Tokens>& change, const Tokens& next, int64_t dim,
+                  DeltaReads<Tokens::kCount>& reads) {
+  TokenColumns<Tokens::kCount> changes, keys, queries;
   copy_columns(change.changes, changes), clear_columns(keys), clear_columns(queries);
-  const Vec kept = broadcast(change.kept);
+  const auto kept = kept_by(change.tokens);
   for (int64_t i = 0; i < dim; ++i, block += kDeltaColumns) {
     Vec numbers[kDeltaVectors];
-    change_channel(block, kept, change.tokens, i, changes, numbers);
+    change_channel(block, kept[i], added_keys(change.tokens), i, changes, numbers);
     unroll<kDeltaVectors>([&](auto v) __attribute__((always_inline)) { store(block + v * Vec::width, numbers[v]); });
     add_channel(numbers, next.keys, i, keys);
     add_channel(numbers, next.queries, i, queries);
@@ -134,15 +165,15 @@ void change_block(float* block, const DeltaChange<kTokens>& change, const DeltaT
 }
 
 // Changes a block by the last tokens, back to the state.
-template <bool kWhole, int kTokens>
-void leave_block(const float* block, const DeltaChange<kTokens>& change, int64_t dim, float* state, int64_t stride,
+template <bool kWhole, class Tokens>
+void leave_block(const float* block, const DeltaChange<Tokens>& change, int64_t dim, float* state, int64_t stride,
                  int64_t columns) {
-  TokenColumns<kTokens> changes;
+  TokenColumns<Tokens::kCount> changes;
   copy_columns(change.changes, changes);
-  const Vec kept = broadcast(change.kept);
+  const auto kept = kept_by(change.tokens);
   for (int64_t i = 0; i < dim; ++i, block += kDeltaColumns, state += stride) {
     Vec numbers[kDeltaVectors];
-    change_channel(block, kept, change.tokens, i, changes, numbers);
+    change_channel(block, kept[i], added_keys(change.tokens), i, changes, numbers);
     store_columns(state, numbers, kWhole ? kDeltaColumns : columns);
   }
 }

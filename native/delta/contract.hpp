@@ -1,4 +1,4 @@
-// The promise of a function of the gated delta rule, whatever the instruction set.
+// The promise of a function of delta rules, whatever the instruction set.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,12 @@
-// Gated delta rule, a block of a state's columns at a time: it is copied next to the processor, tokens go through it a few
-// at once, and then it goes back.
+// Delta rules, a block of a state's columns at a time: it is copied next to the processor, tokens go through it a few at once,
+// and then it goes back.
 #pragma once
 
 #include <cstdint>
 #include <utility>
 
 #include "delta/block.hpp"
+#include "delta/channels.hpp"
 #include "delta/contract.hpp"
 #include "delta/tokens.hpp"
 #include "delta/weights.hpp"
@@ -43,35 +44,36 @@ void answer(const winnow_delta_args& args, int64_t count, int64_t columns, const
 }
 
 // Tokens and their weights, which do not depend on the state.
-template <int kTokens>
+template <class Tokens>
 struct DeltaStep {
-  DeltaTokens<kTokens> tokens;
-  DeltaWeights<kTokens> weights;
+  Tokens tokens;
+  DeltaWeights<Tokens::kCount> weights;
 };
 
-template <int kTokens, class T>
-inline void read_step(const winnow_delta_args& args, const DeltaHead<T>& head, int64_t first, DeltaStep<kTokens>& to) {
+template <class Tokens, class T>
+inline void read_step(const winnow_delta_args& args, const DeltaHead<T>& head, int64_t first, DeltaStep<Tokens>& to) {
   read_tokens(args, head, first, to.tokens);
   to.weights = weigh_tokens(args, head, first, to.tokens);
 }
 
-template <class T, int kTokens>
+template <class T, class Tokens>
 void go_through(const winnow_delta_args& args, const DeltaHead<T>& head, int64_t columns) {
+  constexpr int kTokens = Tokens::kCount;
   alignas(64) float block[WINNOW_DELTA_KEYS * kDeltaColumns];
-  DeltaStep<kTokens> one, other, *step = &one, *next = &other;
+  DeltaStep<Tokens> one, other, *step = &one, *next = &other;
   DeltaReads<kTokens> reads;
   TokenColumns<kTokens> changes;
   const int64_t dim = args.key_dim, width = args.value_dim;
   const bool whole = columns == kDeltaColumns;
   read_step(args, head, 0, *step);
-  const auto enter = whole ? enter_block<true, kTokens> : enter_block<false, kTokens>;
-  const auto leave = whole ? leave_block<true, kTokens> : leave_block<false, kTokens>;
+  const auto enter = whole ? enter_block<true, Tokens> : enter_block<false, Tokens>;
+  const auto leave = whole ? leave_block<true, Tokens> : leave_block<false, Tokens>;
   enter(head.state, width, columns, step->tokens, dim, block, reads);
   for (int64_t first = 0; first < args.tokens; first += kTokens) {
     const int64_t count = least(kTokens, args.tokens - first);
     answer(args, count, columns, step->weights, reads, head.values + first * args.value_token,
            head.outputs + first * args.value_heads * width, changes);
-    const DeltaChange<kTokens> change{step->tokens, changes, step->weights.kept};
+    const DeltaChange<Tokens> change{step->tokens, changes};
     if (first + kTokens < args.tokens) {
       read_step(args, head, first + kTokens, *next);
       change_block(block, change, next->tokens, dim, reads);
@@ -85,7 +87,10 @@ void go_through(const winnow_delta_args& args, const DeltaHead<T>& head, int64_t
 template <class T>
 void delta(const winnow_delta_args& args, int64_t first, int64_t last) {
   const int64_t blocks = divide_up(args.value_dim, kDeltaColumns);
-  const auto run = args.tokens == 1 ? go_through<T, 1> : go_through<T, kDeltaTokens>;
+  const bool alone = args.tokens == 1;
+  const auto of_heads = alone ? go_through<T, DeltaTokens<1>> : go_through<T, DeltaTokens<kDeltaTokens>>;
+  const auto of_channels = alone ? go_through<T, DecayedTokens<1>> : go_through<T, DecayedTokens<kDeltaTokens>>;
+  const auto run = args.per_channel ? of_channels : of_heads;
   for (int64_t each = first; each < last; ++each) {
     const int64_t head = each / blocks, column = each % blocks * kDeltaColumns;
     const int64_t columns = least(kDeltaColumns, args.value_dim - column);

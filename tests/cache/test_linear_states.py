@@ -22,7 +22,8 @@ from winnow.cache.linear_states import LinearStates
 from winnow.models.cache_argument import with_cache
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-FAMILIES = ("qwen3_next", "lfm2", "falcon_h1", *(each for each in STATES if each in CONFIG_MAPPING_NAMES))
+OTHERS = (each for each in STATES if each in CONFIG_MAPPING_NAMES)
+FAMILIES = ("qwen3_next", "lfm2", "falcon_h1", "kimi_linear", *OTHERS)
 """One whose layers are linear attention, convolutions, or a state beside attention; and others."""
 
 

@@ -1,5 +1,6 @@
-"""Queries that attend to one token make no subnormal numbers of the others' weights: each takes a processor a hundred
-cycles. It notes them itself, in flags that stay up until they are cleared."""
+"""Queries that attend to one token make no subnormal numbers of the others' weights, nor do channels of states that
+decay fast: each takes a processor a hundred cycles. It notes them itself, in flags that stay up until they are
+cleared."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from support.dense_attention import Case
 from support.dense_attention import build as build_dense
 from support.packed_attention import KEYS, VALUES, Layer, build
-from winnow.kernels import native
+from winnow.kernels import delta, native
 
 UNDERFLOW = 0x10
 """FE_UNDERFLOW of x86."""
@@ -66,3 +67,16 @@ def test_packed_slots(name: str, group: int, flags: ctypes.CDLL) -> None:
     problem = build(layer, torch.bfloat16)
     plan = native.NativePlan(problem.prefixes, problem.tail, problem.spec)
     assert not underflows(plan, 60 * problem.query, flags)
+
+
+@pytest.mark.parametrize("tokens", [1, 6])
+def test_channels_that_decay_fast(tokens: int, flags: ctypes.CDLL) -> None:
+    torch.manual_seed(0)
+    queries, keys, values = torch.randn(3, 1, tokens, 2, 64)
+    decays, rates = -60 * torch.rand(1, tokens, 2, 64), torch.rand(1, tokens, 2)
+    given = queries, keys, values, decays, rates, torch.randn(1, 2, 64, 64)
+    layout = delta.layout_of(*given)
+    assert layout is not None
+    flags.feclearexcept(UNDERFLOW)
+    delta.recur(*given, True, layout)
+    assert not flags.fetestexcept(UNDERFLOW)

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.falcon_h1 import modeling_falcon_h1 as falcon
+from transformers.models.glm5_next import modeling_glm5_next as glm
+from transformers.models.kimi_linear import modeling_kimi_linear as kimi
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
 from support.families import FAMILIES, STATES, build, prompt
@@ -32,7 +34,7 @@ from winnow.models.recurrent import BY_NAME
 from winnow.models.scans import ScanByKernel, ScanStepByKernel
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
-DELTA = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")
+DELTA = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear", "bailing_hybrid")
 SCANS = ("falcon_h1", "granitemoehybrid", "nemotron_h")
 KNOWN = [each for each in (*DELTA, *SCANS, "lfm2") if each in CONFIG_MAPPING_NAMES]
 NAMES = tuple(BY_NAME)
@@ -58,11 +60,12 @@ def told(*given: Any, **named: Any) -> str:
     return "own"
 
 
-def given_for_delta() -> tuple[Tensor, ...]:
+def given_for_delta(per_channel: bool = False) -> tuple[Tensor, ...]:
     """Queries, keys, values, decays and rates."""
     torch.manual_seed(0)
     query, key = torch.randn(2, 2, 6, 4, 8)
-    return query, key, torch.randn(2, 6, 4, 6), -torch.rand(2, 6, 4), torch.rand(2, 6, 4)
+    decays = -torch.rand(2, 6, 4, *((8,) if per_channel else ()))
+    return query, key, torch.randn(2, 6, 4, 6), decays, torch.rand(2, 6, 4)
 
 
 def made_of(model: nn.Module) -> list[nn.Module]:
@@ -99,6 +102,24 @@ def test_functions_are_told_by_what_they_compute() -> None:
     assert tried(own)
     for other in (without_rates, forgetting, unscaled, of_others, strict):
         assert not tried(other)
+
+
+def test_kimi_delta_attention_is_told_by_what_it_computes() -> None:
+    own, gated = kimi.recurrent_kimi_delta_attention, qwen.torch_recurrent_gated_delta_rule
+
+    def with_mean_decays(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **named: Any) -> Any:
+        return own(query, key, value, g.mean(-1, keepdim=True).expand(g.shape), beta, **named)
+
+    def forgetting(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **named: Any) -> Any:
+        return own(query, key, value, g, beta, **{**named, "initial_state": None})
+
+    tried = BY_NAME["chunk_kimi_delta_attention"]
+    for module in (kimi, glm):
+        assert tried(module.chunk_kimi_delta_attention)
+        assert tried(module.recurrent_kimi_delta_attention)
+    for other in (with_mean_decays, forgetting, gated):
+        assert not tried(other)
+    assert not BY_NAME["torch_chunk_gated_delta_rule"](own)
 
 
 def test_convolutions_are_told_by_what_they_compute() -> None:
@@ -218,6 +239,25 @@ def test_a_state_is_changed_in_place_and_a_missing_one_is_zeros() -> None:
     assert by_kernel(*given)[1] is None
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_numbers_of_heads_that_lie_apart_are_laid_beside_each_other(per_channel: bool, calls: list[str]) -> None:
+    given = given_for_delta(per_channel)
+    by_kernel = DeltaByKernel(told, per_channel)
+    apart = [each.transpose(1, 3).contiguous().transpose(1, 3) for each in given[:3]]
+    assert torch.equal(by_kernel(*apart, *given[3:])[0], by_kernel(*given)[0])
+    assert calls == ["recur", "recur"]
+
+
+@torch.no_grad()
+def test_decays_in_half_precision_are_widened(calls: list[str]) -> None:
+    given = tuple(each.bfloat16() for each in given_for_delta(per_channel=True))
+    expected = kimi.chunk_kimi_delta_attention(*given, output_final_state=True)
+    found = DeltaByKernel(kimi.chunk_kimi_delta_attention, per_channel=True)(*given, output_final_state=True)
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-4)
+    assert calls == ["recur"]
+
+
 def test_what_kernels_do_not_read_is_the_models_own_to_do(calls: list[str]) -> None:
     given = given_for_delta()
     by_kernel = DeltaByKernel(qwen.torch_chunk_gated_delta_rule)
@@ -229,6 +269,8 @@ def test_what_kernels_do_not_read_is_the_models_own_to_do(calls: list[str]) -> N
     by_kernel(*grown)[0].sum().backward()
     assert all(each.grad is not None for each in grown)
     assert DeltaByKernel(told)(*given, cu_seqlens=torch.tensor([0, 6])) == "own"
+    assert DeltaByKernel(told)(*given_for_delta(per_channel=True)) == "own"
+    assert DeltaByKernel(told, per_channel=True)(*given) == "own"
     inputs, weight, bias = torch.randn(2, 9, 5), torch.randn(9, 4), nn.Parameter(torch.randn(9))
     by_kernel = ConvolutionByKernel(qwen.causal_conv1d_fn)
     by_kernel(inputs, weight, bias, activation="silu").sum().backward()
@@ -288,7 +330,7 @@ def test_without_the_library_layers_stay(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not made_of(model)
 
 
-@pytest.mark.parametrize("family", ["qwen3_next", "lfm2", "falcon_h1"])
+@pytest.mark.parametrize("family", ["qwen3_next", "lfm2", "falcon_h1", "kimi_linear"])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_graphs_hold_the_kernels(family: str, rows: int) -> None:
     model = build(family)

@@ -162,6 +162,7 @@ STATES: dict[str, dict[str, Any]] = {
     "qwen3_5_text": LINEAR,
     "qwen3_5_moe_text": {**MOE, **LINEAR},
     "olmo_hybrid": {**LINEAR, "linear_num_key_heads": 4},
+    "bailing_hybrid": {**MLA, "num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2},
     "granitemoehybrid": {
         **MOE,
         "num_hidden_layers": 4,

@@ -1,4 +1,4 @@
-"""Gated delta rule with the compiled kernel: the states of linear attention, and what tokens read from them."""
+"""Gated delta rule and Kimi Delta Attention with the compiled kernel: states of linear attention, and reads of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def _layout(
     if dtype not in DTYPES or not len(queries[0]) == len(keys[0]) == len(values[0]) == 4:
         return None
     (rows, tokens, heads, dim), (_, _, value_heads, value_dim) = queries[0], values[0]
-    if keys[0] != queries[0] or values[0][:2] != (rows, tokens) or not decays == rates == values[0][:3]:
+    if keys[0] != queries[0] or values[0][:2] != (rows, tokens) or rates != values[0][:3]:
+        return None
+    per_channel = len(decays) == 4
+    if decays != ((*rates, dim) if per_channel else rates):
         return None
     if not heads * value_heads * dim * value_dim or value_heads % heads or dim > DELTA_KEYS:
         return None
@@ -51,7 +54,7 @@ def _layout(
     strides = [stride for each in (queries, keys, values) for stride in each[1][:2]]
     addresses = (None, None, None)
     sizes = (rows, tokens, heads, value_heads, dim, value_dim)
-    return DeltaArgs(*sizes, *addresses, *strides, dtype=DTYPES[dtype])
+    return DeltaArgs(*sizes, *addresses, *strides, per_channel=per_channel, dtype=DTYPES[dtype])
 
 
 def recur(
@@ -69,6 +72,8 @@ def recur(
     For each token and value head, with its state S [Dk, Dv] in fp32, a decay g and a rate β of [R, N, Hv]: S ← exp(g) S
     and then S ← S + k (v - Sᵀk)ᵀ β; the output is Sᵀq / √Dk. A query or key serves Hv / Hk neighboring value heads.
 
+    decays: or [R, N, Hv, Dk], one for each channel of a key, as in Kimi Delta Attention: S ← diag(exp(g)) S.
+    There, what is below exp(-32) counts as 0.
     normalized: queries and keys are divided by their length first. The layout is that of these tensors.
     """
     decays, rates, outputs = decays.contiguous(), rates.contiguous(), values.new_empty(values.shape)

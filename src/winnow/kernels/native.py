@@ -54,7 +54,7 @@ from winnow.kernels.recording import LibraryCall, this_thread
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import AskedSizes, LayerSizes, check_layer, check_query
 
-ABI = 23
+ABI = 24
 ISAS = ("amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable")
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 

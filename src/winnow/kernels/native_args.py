@@ -292,7 +292,7 @@ class DeltaArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("queries", "keys", "values")),
         *((f"{name}_{of}", ctypes.c_int64) for name in ("query", "key", "value") for of in ("row", "token")),
         *((name, ctypes.c_void_p) for name in ("decays", "rates", "states", "outputs")),
-        *((name, ctypes.c_int32) for name in ("normalized", "dtype", "threads")),
+        *((name, ctypes.c_int32) for name in ("per_channel", "normalized", "dtype", "threads")),
     )
 
 

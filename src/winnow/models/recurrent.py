@@ -8,12 +8,14 @@ from torch import nn
 
 from winnow.models.calls import Function, Successors, replace_calls
 from winnow.models.convolutions import convolution_for, step_for
-from winnow.models.delta import delta_for
+from winnow.models.delta import delta_for, kimi_delta_for
 from winnow.models.scans import scan_for, scan_step_for
 
 BY_NAME: dict[str, Callable[[Function], Function | None]] = {
     "torch_chunk_gated_delta_rule": delta_for,
     "torch_recurrent_gated_delta_rule": delta_for,
+    "chunk_kimi_delta_attention": kimi_delta_for,
+    "recurrent_kimi_delta_attention": kimi_delta_for,
     "causal_conv1d_fn": convolution_for,
     "causal_conv1d_update": step_for,
     "mamba2_chunk_scan": scan_for,
