@@ -5,7 +5,8 @@
 Sizes are those of DeepSeek-V2-Lite. Contenders take turns in every round; medians. "By torch" attends to latents as
 well, in torch's products of matrices, as on devices without kernels. "Expanding" makes keys and values of all heads
 first, as transformers does at every step; "expanded before" attends by the kernels to keys and values that are kept so,
-8.9 times the bytes. A limit is the longer of reading matrices and latents once, and of as many products in registers.
+8.9 times the bytes. A limit is the longer of reading matrices and latents once, and of as many products in registers
+with numbers of as many bits.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from winnow.cache.latent import Projection
 from winnow.cache.latent_plan import LatentPlan
 from winnow.cache.prefix import Prefix
 from winnow.cache.tail import Tail
-from winnow.kernels import AttentionSpec, Block, DecodePlan, DenseBlock, TailSegments, native
+from winnow.kernels import AttentionSpec, Block, DecodePlan, DenseBlock, PackedBlock, TailSegments, native
 from winnow.kernels.latent import LatentAttention
 from winnow.models.int8 import Int8Linear
 from winnow.select import everything
@@ -128,7 +129,7 @@ def contenders(module: DeepseekV3Attention, kept: int, new: int, form: str) -> C
     if form == DENSE and projection.matrices().scales is None:
         found |= expanded(module, cached, query)
     if new == 1:
-        found |= limits(projection, kept, sum(prefix.block.bytes().values()), dtype)
+        found |= limits(projection, kept, prefix.block, dtype)
     return found
 
 
@@ -147,13 +148,16 @@ def expanded(module: DeepseekV3Attention, cached: tuple[Tensor, Tensor], query: 
     return {EXPANDING: expanding, EXPANDED: lambda: before.run(query)}
 
 
-def limits(projection: Projection, kept: int, held: int, dtype: torch.dtype) -> Calls:
+def limits(projection: Projection, kept: int, block: Block, dtype: torch.dtype) -> Calls:
     """Reading matrices and latents once, and multiplying as often as a token does."""
-    weight, read = projection.matrices().weight, torch.zeros(held, dtype=torch.uint8)
-    products = HEADS * (kept * (2 * LATENT + ROTATED) + (PLAIN + VALUE) * LATENT)
+    weight, read = projection.matrices().weight, torch.zeros(sum(block.bytes().values()), dtype=torch.uint8)
+    bits = block.keys.entries.bits if isinstance(block, PackedBlock) else 16
     return {
         READ: lambda: native.read_sum(weight) + native.read_sum(read),
-        MULTIPLIED: lambda: native.multiply(products, 16, dtype),
+        MULTIPLIED: lambda: (
+            native.multiply(HEADS * kept * (2 * LATENT + ROTATED), bits, dtype)
+            + native.multiply(HEADS * (PLAIN + VALUE) * LATENT, 16, dtype)
+        ),
     }
 
 

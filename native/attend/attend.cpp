@@ -181,7 +181,7 @@ class Job {
   }
 
   const ChunkFunction* functions_for(const Shape& shape, const Chunk& chunk) const {
-    if (args_.latent) return chunk.part ? isa_.matrix.latent_packed : isa_.matrix.latent_dense;
+    if (args_.latent) return chunk.part ? isa_.packed.latent : isa_.matrix.latent;
     if (is_matrix(shape, chunk)) return chunk.part ? isa_.matrix.packed : isa_.matrix.dense;
     return chunk.part ? isa_.packed.chunk : isa_.kernels.dense;
   }

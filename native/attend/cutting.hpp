@@ -18,6 +18,9 @@ constexpr int64_t kChunksPerThread = 2;
 constexpr int64_t kLeastChunkBytes = 64 * 1024;
 constexpr int64_t kSmallChunkBytes = 128 * 1024;
 constexpr int64_t kMostChunkBytes = 512 * 1024;
+// The same for packed latents, which take half of them at most: in every chunk the queries of all heads take the coordinates
+// of latents, and sums leave them.
+constexpr int64_t kMostLatentBytes = 1024 * 1024;
 constexpr int64_t kChunkTokenStep = 32;
 
 // Rows that read a chunk together have no more queries than this, or are one row: many queries are long work, which
@@ -66,15 +69,19 @@ class Cutting {
   void cut(int64_t bytes, int threads, Chunks& chunks) const {
     const int64_t share = bytes / threads;
     const int64_t fair = threads == 1 ? share : std::max(share / kChunksPerThread, least(share, kSmallChunkBytes));
-    const int64_t wanted = std::clamp(fair, kLeastChunkBytes, kMostChunkBytes);
-    const int64_t most =
-        std::clamp(round_up(wanted / token_bytes_, kChunkTokenStep), kChunkTokenStep, kMaxChunkTokens);
+    const auto most_of = [&](int64_t most_bytes) {
+      const int64_t wanted = std::clamp(fair, kLeastChunkBytes, most_bytes);
+      return std::clamp(round_up(wanted / token_bytes_, kChunkTokenStep), kChunkTokenStep, kMaxChunkTokens);
+    };
+    const int64_t most = most_of(kMostChunkBytes), most_latents = most_of(kMostLatentBytes);
     chunks.all.clear();
     chunks.readers.clear();
     for_segments([&](const Segment& segment) {
       const int64_t first_reader = static_cast<int64_t>(chunks.readers.size());
       chunks.readers.insert(chunks.readers.end(), segment.rows, segment.rows + segment.row_count);
-      const int64_t piece = round_up(divide_up(segment.tokens, divide_up(segment.tokens, most)), kChunkTokenStep);
+      const int64_t pieces = args_.latent && segment.packed ? even_pieces(divide_up(segment.tokens, most_latents), threads)
+                                                            : divide_up(segment.tokens, most);
+      const int64_t piece = round_up(divide_up(segment.tokens, pieces), kChunkTokenStep);
       for (int64_t start = 0; start < segment.tokens; start += piece) {
         chunks.all.push_back(chunk(segment, first_reader, start, std::min(piece, segment.tokens - start)));
       }
@@ -117,6 +124,9 @@ class Cutting {
       }
     }
   }
+
+  // As many for each of the threads, where each has one: no other head makes up for one more.
+  static int64_t even_pieces(int64_t pieces, int threads) { return pieces > threads ? round_up(pieces, threads) : pieces; }
 
   static Segment of_part(const winnow_part& part, int64_t head, int64_t first, int64_t tokens, const int64_t* rows,
                          int64_t row_count) {

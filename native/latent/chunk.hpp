@@ -10,35 +10,18 @@
 #include "attend/queries.hpp"
 #include "attend/weights.hpp"
 #include "latent/pairs.hpp"
+#include "latent/queries.hpp"
 #include "latent/scratch.hpp"
 #include "matrix/products.hpp"
 #include "matrix/queries.hpp"
 #include "matrix/rows.hpp"
 #include "matrix/softmax.hpp"
 #include "packed/queries.hpp"
-#include "packed/scratch.hpp"
-#include "packed/values.hpp"
-#include "simd/hadamard.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 
 namespace winnow {
 namespace {
-
-// A part of a query's channels, as if it were all of them.
-inline Shape of_channels(const Shape& shape, int64_t dim) {
-  Shape part = unscaled(shape);
-  part.key_dim = dim;
-  part.query_width = round_up(dim, 16);
-  return part;
-}
-
-// The channels from `first` on.
-template <class T>
-inline Queries from_channel(Queries queries, int64_t first) {
-  queries.data = static_cast<const T*>(queries.data) + first;
-  return queries;
-}
 
 // body(first, latents, rotated, lanes) for every vector of queries: where the two parts of its panel begin, and how wide that
 // is.
@@ -53,8 +36,8 @@ inline void for_latent_panels(const Shape& shape, const LatentScratch& latent, c
 template <class T>
 inline void make_latent_panels(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                                const LatentScratch& latent) {
-  const int64_t dim = shape.value_dim, rest = rotated_dim(shape);
-  const Shape of_latents = of_channels(shape, dim), of_rotated = of_channels(shape, rest);
+  const int64_t dim = shape.value_dim;
+  const Shape of_all = unscaled(shape), of_latents = of_channels(of_all, dim);
   const winnow_part* part = chunk.part;
   for_latent_panels(shape, latent, [&](int64_t first, float* latents, float* rotated, int64_t lanes) {
     if (part) {
@@ -63,11 +46,8 @@ inline void make_latent_panels(const Shape& shape, const Chunk& chunk, const Que
       gather_queries<Vec::width, T, T>(of_latents, queries, first, scratch.query);
     }
     turn_block(scratch.query, dim, lanes, latents);
-    gather_queries<Vec::width, float, T>(of_rotated, from_channel<T>(queries, dim), first, scratch.query);
-    for (int64_t i = 0; part && part->values.rotated && i < Vec::width; ++i) {
-      transform_row(scratch.query + i * Vec::width, rest, Vec::width * Vec::width);
-    }
-    turn_block(scratch.query, rest, lanes, rotated);
+    gather_rotated<Vec::width, T>(of_all, part, queries, first, scratch.query);
+    turn_block(scratch.query, rotated_dim(shape), lanes, rotated);
     float bias[Vec::width] = {};
     if (part && part->keys.means) score_mean<Vec::width, T>(of_latents, chunk, queries, first, bias);
     store(latent.biases + first, load(bias) * broadcast(shape.scaling));
@@ -150,38 +130,6 @@ void latent_dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& q
   DenseRows<T, true> latents(chunk.keys, shape.value_dim);
   DenseRows<T, false> rotated(chunk.values, rotated_dim(shape));
   attend_latent_blocks(shape, chunk, latent, latents, rotated, out);
-}
-
-// Sums of the numbers of packed latents -> those of the latents that they stand for, in the order of Partial.
-template <class T>
-inline void finish_latent_sums(const Shape& shape, const Chunk& chunk, const Partial& out) {
-  const winnow_rows& rows = chunk.part->keys;
-  const int64_t dim = shape.value_dim;
-  const T *spreads = static_cast<const T*>(rows.spreads), *means = static_cast<const T*>(rows.means);
-  for (int64_t q = 0; q < shape.queries; ++q) {
-    float* sums = out.acc + q * shape.value_width;
-    if (rows.rotated) transform_row(sums, dim, Vec::width);
-    const Vec total = broadcast(out.sum[q]);
-    for (int64_t d = 0; d < dim; d += Vec::width) {
-      Vec sum = load(sums + d);
-      if (spreads) sum = sum * load_up_to(spreads + d, dim - d);
-      if (means) sum = fma(total, load_up_to(means + d, dim - d), sum);
-      store(sums + d, sum);
-    }
-    order_sums<1, T>(shape, sums);
-  }
-}
-
-template <class T>
-void latent_packed_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
-                         const Partial& out) {
-  const LatentScratch latent = latent_scratch(shape, scratch.matrix);
-  const PackedScratch packed = packed_scratch(shape, scratch.packed);
-  make_latent_panels<T>(shape, chunk, queries, scratch, latent);
-  PackedRows<T, true> latents(chunk.part->keys, chunk, shape.value_dim, packed.reader, packed.row_floats);
-  PackedRows<T, false> rotated(chunk.part->values, chunk, rotated_dim(shape), packed.tile, packed.row_floats);
-  attend_latent_blocks(shape, chunk, latent, latents, rotated, out);
-  finish_latent_sums<T>(shape, chunk, out);
 }
 
 }  // namespace

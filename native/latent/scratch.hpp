@@ -26,9 +26,15 @@ namespace {
 // Channels of rotated keys.
 constexpr int64_t rotated_dim(const Shape& shape) { return shape.key_dim - shape.value_dim; }
 
-constexpr int64_t latent_floats(const Shape& shape) {
+constexpr int64_t fp32_floats(const Shape& shape) {
   return block_floats(shape.value_dim) + block_floats(rotated_dim(shape)) + (2 * kBlockTokens + 1) * kPanelQueries +
          3 * kBlockTokens + padded_queries(shape) * (shape.key_dim + 1);
+}
+
+// Enough for these pieces, and for the logits of a block of queries where numbers stay integers.
+constexpr int64_t latent_floats(const Shape& shape) {
+  const int64_t panels = fp32_floats(shape), logits = kQueryPad * kLogitStride;
+  return panels < logits ? logits : panels;
 }
 
 inline LatentScratch latent_scratch(const Shape& shape, float* memory) {

@@ -38,6 +38,14 @@ bool multiplies_as_they_lie(const Shape& shape, const Chunk& chunk) {
 namespace winnow {
 namespace {
 
+template <class T>
+bool scores_int8(const winnow_rows&, int64_t) {
+  return false;
+}
+template <class T>
+bool weighs_int8(const winnow_rows&, int64_t) {
+  return false;
+}
 template <int kQueries, class T, class... Arguments>
 bool score_int8(const Arguments&...) {
   return false;

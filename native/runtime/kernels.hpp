@@ -47,6 +47,7 @@ struct Kernels {
 // Apart from the others, as compilers take the longest for them. All dtypes together, as they share most functions.
 struct PackedKernels {
   ChunkFunction chunk[kDtypes];
+  ChunkFunction latent[kDtypes];
 };
 
 // True where products of matrices are faster for a chunk than functions that read it where it lies.
@@ -57,8 +58,7 @@ struct MatrixKernels {
   ChunkFunction packed[kDtypes];
   ServesFunction serves[kDtypes];
   const PrefillKernel* prefill[kDtypes];  // null: there is none that is faster
-  ChunkFunction latent_dense[kDtypes];
-  ChunkFunction latent_packed[kDtypes];
+  ChunkFunction latent[kDtypes];
 };
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.

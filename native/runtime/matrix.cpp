@@ -11,10 +11,6 @@
 #define WINNOW_PANELS
 #endif
 
-#define WINNOW_LATENT_CHUNKS                                                              \
-  {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>},        \
-  {latent_packed_chunk<float>, latent_packed_chunk<Bf16>, latent_packed_chunk<Fp16>}
-
 namespace winnow {
 
 #ifdef __AMX_INT8__
@@ -23,7 +19,7 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_packed_chunk<float>, packed_in_tiles<Bf16>, packed_in_tiles<Fp16>},
     {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>},
     {nullptr, &kPrefillInTiles, nullptr},
-    WINNOW_LATENT_CHUNKS};
+    {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>}};
 #else
 constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
@@ -34,7 +30,7 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
 #else
     {nullptr, nullptr, nullptr},
 #endif
-    WINNOW_LATENT_CHUNKS};
+    {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>}};
 #endif
 
 }  // namespace winnow

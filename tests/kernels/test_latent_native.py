@@ -88,6 +88,56 @@ def test_formats_stand_for_what_they_recover_to(name: str, isas: list[str]) -> N
         check(build(layer._replace(chosen=case == 0, queries=1 + case), DTYPES[case - 1], seed=case), isas)
 
 
+HALVES = [torch.bfloat16, torch.float16]
+INTEGERS = [name for name in WHOLE if not KEYS[name].grouped]
+OF_ROTATED_INTEGERS = [name for name in OF_ROTATED if name == "dense" or not VALUES[name].grouped]
+
+
+@st.composite
+def layers_of_integers(draw: st.DrawFn) -> Layer:
+    """Latents in whole blocks of integers, which some instruction sets multiply as such, and any number of queries."""
+    form = KEYS[draw(st.sampled_from(INTEGERS))], VALUES.get(draw(st.sampled_from(OF_ROTATED_INTEGERS)), DENSE)
+    rows = draw(st.sampled_from([[0], [0, 0], [0, None, 0]]))
+    return Layer(
+        [[form]],
+        [[draw(st.sampled_from([1, 3, 15, 31, 32, 33, 127, 128, 129, 131, 300]))]],
+        rows,
+        [draw(st.integers(0, 8)) for _ in rows],
+        draw(st.sampled_from([16, 32, 64, 96, 128, 192, 512])),
+        draw(st.sampled_from([16, 32, 64])),
+        draw(st.sampled_from([1, 3, 4, 5, 7, 8, 9, 12, 13, 16, 17, 20, 29])),
+        queries=draw(st.sampled_from([1, 1, 1, 2, 5])),
+        softcap=draw(st.sampled_from([None, 3.0])),
+        sinks=draw(st.booleans()),
+        chosen=draw(st.booleans()),
+    )
+
+
+@PROPERTY
+@given(layer=layers_of_integers(), dtype=st.sampled_from(HALVES), seed=st.integers(0, 100))
+def test_integers_are_attended_to_as_defined(layer: Layer, dtype: torch.dtype, seed: int, isas: list[str]) -> None:
+    check(build(layer, dtype, seed), isas)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("name", ["8", "rotated, centered and smoothed 4", "6", "4 by 64"])
+def test_integers_of_deepseek(name: str, dtype: torch.dtype, isas: list[str]) -> None:
+    """Its sizes and those of larger models: one block of queries and several, one chunk of tokens and several."""
+    for heads, slots in ((16, 2100), (20, 133), (128, 70)):
+        layer = Layer([[(KEYS[name], VALUES["rotated 4"])]], [[slots]], [0], [3], 512, 64, heads, 32, 32)
+        check(build(layer, dtype, seed=heads), isas)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_integers_beside_an_outlier(dtype: torch.dtype, isas: list[str]) -> None:
+    """A channel of a query, and a latent, that are much larger than all others, which are rounded relative to them."""
+    problem = build(Layer([[(KEYS["8"], VALUES["8"])]], [[200]], [0], [3], 64, 32, 16, chosen=True), dtype)
+    problem.query[..., 5] *= 100
+    problem.query[..., -7] *= 100
+    problem.prefixes[0].keys.entries.scales[77] *= 50
+    check(problem._replace(spec=AttentionSpec(0.002)), isas)
+
+
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_chunks_of_long_prefixes_are_merged(dtype: torch.dtype, isas: list[str]) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from support.integer_rounding import Integers, added_up, multiplies_integers
 from support.packed_attention import Format, Maker, guarded
 from support.packed_oracle import oracle_prefix
 from support.weight_rounding import ROUNDING, rounds_weights
@@ -21,8 +22,6 @@ UNIT = {torch.float32: 2**-24, torch.bfloat16: 2**-8, torch.float16: 2**-11}
 """Largest relative error of a number that is rounded to a dtype."""
 SUMMED = 2**-21
 """Largest error of sums in fp32, relative to the sum of magnitudes."""
-DEVIATIONS = 6
-"""Times the root of the sum of squares that errors, independent of each other, add up to at most."""
 SECOND_ORDER = 1.05
 """Room for rounding of what was rounded before."""
 SMALLEST = {torch.float32: 1e-6, torch.bfloat16: 1e-6, torch.float16: 2e-5}
@@ -78,6 +77,8 @@ class Solution(NamedTuple):
     """In any instruction set: what asks latents, and their sums, are rounded to the model's dtype."""
     off_by_weights: Tensor
     """Besides where weights of dense latents are rounded to bfloat16."""
+    off_by_integers: Tensor
+    """Besides where queries and weights of packed latents are rounded to int16."""
 
 
 def build(layer: Layer, dtype: torch.dtype = torch.float32, seed: int = 0) -> Problem:
@@ -138,26 +139,31 @@ class _Held(NamedTuple):
     """[N], 1 where latents are dense."""
     prefix: int
     """Tokens of the prefix, the first ones."""
+    integers: list[tuple[slice, Integers]]
+    """Those of them that lie as integers."""
 
 
 def _held(problem: Problem, row: int) -> _Held:
     block, length = problem.prefixes[row], int(problem.tail.lengths[row])
     latents, rotated = ([each[row, 0, :length].double()] for each in (problem.tail.keys, problem.tail.values))
-    dense, prefix = [torch.ones(length, dtype=torch.float64)], 0
-    for part, heads in [] if block is None else reversed([*zip(parts_of(block), oracle_prefix(block), strict=True)]):
+    dense, prefix, integers = [torch.ones(length, dtype=torch.float64)], 0, []
+    parts = [] if block is None else [*zip(parts_of(block), oracle_prefix(block), strict=True)]
+    for i, (part, heads) in enumerate(parts):
         of_latents, of_rotated, _ = map(torch.from_numpy, heads[0])
-        latents.insert(0, of_latents)
-        rotated.insert(0, of_rotated)
-        dense.insert(0, torch.full((len(of_latents),), float(isinstance(part, DenseBlock)), dtype=torch.float64))
+        latents.insert(i, of_latents)
+        rotated.insert(i, of_rotated)
+        dense.insert(i, torch.full((len(of_latents),), float(isinstance(part, DenseBlock)), dtype=torch.float64))
+        if (found := Integers.of(part, of_latents, of_rotated)) is not None:
+            integers.append((slice(prefix, prefix + len(of_latents)), found))
         prefix += len(of_latents)
-    return _Held(torch.cat(latents), torch.cat(rotated), torch.cat(dense), prefix)
+    return _Held(torch.cat(latents), torch.cat(rotated), torch.cat(dense), prefix, integers)
 
 
 def solved(problem: Problem) -> Solution:
     """The solution of a problem, one row and head at a time."""
     query = problem.query
     rows, heads, tokens, _ = query.shape
-    found = torch.zeros(3, rows, tokens, heads, problem.matrices.outputs, dtype=torch.float64)
+    found = torch.zeros(4, rows, tokens, heads, problem.matrices.outputs, dtype=torch.float64)
     for row in range(rows):
         held = _held(problem, row)
         for head in range(heads):
@@ -166,7 +172,7 @@ def solved(problem: Problem) -> Solution:
 
 
 def _head(problem: Problem, held: _Held, query: Tensor, head: int) -> Tensor:
-    """[3, Q, outputs]: outputs of a head for queries [Q, D], and the two ways in which they may be off."""
+    """[4, Q, outputs]: outputs of a head for queries [Q, D], and the three ways in which they may be off."""
     of_keys, of_values = (each[head] for each in written_out(problem.matrices))
     keys = torch.cat([held.latents @ of_keys.T, held.rotated], dim=1)
     values = held.latents @ of_values.T
@@ -174,13 +180,18 @@ def _head(problem: Problem, held: _Held, query: Tensor, head: int) -> Tensor:
     weights = _weights(problem.spec, query @ keys.T, seen, head)
     outputs = weights @ values
     dtype = problem.query.dtype
-    unsure = _logit_error(problem, held, query, of_keys, seen)
+    unsure = _largest(problem, _product_errors(problem, held, query, of_keys), seen)
     sums, sizes = weights @ held.latents, weights @ held.latents.abs()
     off = torch.expm1(2 * unsure)[:, None] * (weights @ values.abs())
-    off += _added_up(_rounded_by(sums, dtype), of_values) + SUMMED * sizes @ of_values.abs().T
+    off += added_up(_rounded_by(sums, dtype), of_values) + SUMMED * sizes @ of_values.abs().T
     dense = weights * held.dense
     off_by_weights = ROUNDING * (dense @ values.abs() + dense.sum(1, keepdim=True) * outputs.abs())
-    return torch.stack([outputs, off, off_by_weights])
+    by_queries = _largest(problem, _integer_errors(held, query, of_keys), seen)
+    more = torch.expm1(2 * (unsure + by_queries)) - torch.expm1(2 * unsure)
+    off_by_integers = more[:, None] * (weights @ values.abs())
+    for span, integers in held.integers:
+        off_by_integers += integers.off_in_sums(weights[:, span], of_values)
+    return torch.stack([outputs, off, off_by_weights, off_by_integers])
 
 
 def _seen(held: _Held, tokens: int) -> Tensor:
@@ -199,24 +210,31 @@ def _weights(spec: AttentionSpec, products: Tensor, seen: Tensor, head: int) -> 
     return torch.softmax(torch.cat([logits, sink], dim=1), dim=1)[:, :-1].nan_to_num(0.0)
 
 
-def _logit_error(problem: Problem, held: _Held, query: Tensor, of_keys: Tensor, seen: Tensor) -> Tensor:
-    """[Q]: how far any logit of a query may be off, since what asks latents is rounded and products are summed up."""
+def _product_errors(problem: Problem, held: _Held, query: Tensor, of_keys: Tensor) -> Tensor:
+    """[Q, N]: how far products may be off, since what asks latents is rounded and products are summed up."""
     plain, rotated = query[:, : len(of_keys)], query[:, len(of_keys) :]
-    errors = _added_up(_rounded_by(plain @ of_keys, problem.query.dtype), held.latents)
-    errors += SUMMED * (plain.abs() @ of_keys.abs() @ held.latents.abs().T + rotated.abs() @ held.rotated.abs().T)
-    nothing = errors.new_zeros(len(query), 1)
+    errors = added_up(_rounded_by(plain @ of_keys, problem.query.dtype), held.latents)
+    return errors + SUMMED * (plain.abs() @ of_keys.abs() @ held.latents.abs().T + rotated.abs() @ held.rotated.abs().T)
+
+
+def _integer_errors(held: _Held, query: Tensor, of_keys: Tensor) -> Tensor:
+    """[Q, N]: how far they may be off besides, since queries that meet integers are rounded to int16."""
+    plain, rotated = query[:, : len(of_keys)], query[:, len(of_keys) :]
+    errors = query.new_zeros(len(query), len(held.dense))
+    for span, integers in held.integers:
+        errors[:, span] = integers.off_in_logits(plain @ of_keys, rotated)
+    return errors
+
+
+def _largest(problem: Problem, errors: Tensor, seen: Tensor) -> Tensor:
+    """[Q]: the largest error of logits, of products' errors [Q, N]."""
+    nothing = errors.new_zeros(len(errors), 1)
     return problem.spec.scaling * torch.cat([errors.masked_fill(~seen, 0), nothing], dim=1).amax(1)
 
 
 def _rounded_by(numbers: Tensor, dtype: torch.dtype) -> Tensor:
     """Sizes of what rounding to a dtype may change, zero for numbers that it has."""
     return torch.where(numbers.to(dtype).double() == numbers, 0, UNIT[dtype] * numbers.abs())
-
-
-def _added_up(errors: Tensor, factors: Tensor) -> Tensor:
-    """[Q, N]: sizes of the sums of errors [Q, C] of single numbers, times factors [N, C]."""
-    together = torch.sqrt(errors**2 @ factors.T**2)
-    return torch.minimum(errors @ factors.abs().T, DEVIATIONS * together)
 
 
 def assert_solved(actual: Tensor, solution: Solution, what: str = "") -> None:
@@ -226,6 +244,8 @@ def assert_solved(actual: Tensor, solution: Solution, what: str = "") -> None:
     allowed = SECOND_ORDER * solution.off + UNIT[dtype] * expected.abs() + SMALLEST[dtype]
     if rounds_weights(dtype):
         allowed = allowed + SECOND_ORDER * solution.off_by_weights
+    if multiplies_integers(dtype):
+        allowed = allowed + SECOND_ORDER * solution.off_by_integers
     error = (actual.double() - expected).abs()
     off = ~(error <= allowed)
     assert not off.any(), f"{what}: {int(off.sum())} of {off.numel()} are off, by up to {float(error[off].max()):.3g}"

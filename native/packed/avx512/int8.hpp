@@ -36,7 +36,7 @@ struct Plane {
   static constexpr int kFields = 8 / kBits, kLoads = 1;
   static constexpr int kOffset = 1 << (kBits - 1);  // of numbers whose sign bits are flipped
   static constexpr int kSigns = kBits == 8 ? 0x80 : kBits == 4 ? 0x88 : 0xaa;  // of the bytes of the last load
-  static constexpr int64_t kBytes = kBlockBytes;  // of a block
+  static constexpr int64_t kBytes = kBlockBytes, kNumbers = 16 * kFields;      // of a block
 
   // The byte of a row of `dim` numbers at which a load of a block begins.
   static int64_t place(int64_t block, int, int64_t) { return block * kBlockBytes; }
@@ -58,10 +58,10 @@ struct Plane {
 template <int kBits>
 struct TwoPlanes {
   static constexpr int kLow = low_bits(kBits), kHigh = kBits - kLow, kLowLoads = kLow / 2;
-  static constexpr int kFields = 4, kLoads = kLowLoads + 1;
+  static constexpr int kFields = 4, kLoads = kLowLoads + 1, kPerByte = 8 / kLow;
   static constexpr int kOffset = 1 << (kBits - 1), kSigns = kHigh == 1 ? 0xff : 0xaa;
   static constexpr int64_t kLowBytes = kLowLoads * kBlockBytes, kHighBytes = block_bytes(kHigh);
-  static constexpr int64_t kBytes = kLowBytes + kHighBytes;
+  static constexpr int64_t kBytes = kLowBytes + kHighBytes, kNumbers = 16 * kFields;
 
   static int64_t place(int64_t block, int load, int64_t dim) {
     return load < kLowLoads ? block * kLowBytes + load * kBlockBytes : dim * kLow / 8 + block * kHighBytes;
@@ -72,12 +72,38 @@ struct TwoPlanes {
   }
   template <int kField>
   static __m512i field(const __m512i (&lifted)[kLoads]) {
-    constexpr int kPerByte = 8 / kLow, kShift = 2 * kField - kLow;  // of bits 2·kField to those from kLow on
+    return joined<kField>(lifted[kField / kPerByte], lifted[kLowLoads]);
+  }
+
+  // Two fields from kFirst on as a form of its own: with half of the sums, so that registers hold those of twice as many
+  // queries.
+  template <int kFirst>
+  struct Half {
+    static constexpr int kFields = 2, kLoads = 2, kOffset = TwoPlanes::kOffset, kSigns = TwoPlanes::kSigns;
+    static constexpr int64_t kBytes = TwoPlanes::kBytes, kNumbers = TwoPlanes::kNumbers;
+
+    static constexpr int whole(int load) { return load == 0 ? kFirst / kPerByte : kLowLoads; }
+    static int64_t place(int64_t block, int load, int64_t dim) { return TwoPlanes::place(block, whole(load), dim); }
+    template <int kLoad>
+    static __m128i load(const char* p) {
+      return TwoPlanes::load<whole(kLoad)>(p);
+    }
+    template <int kField>
+    static __m512i field(const __m512i (&lifted)[kLoads]) {
+      return joined<kFirst + kField>(lifted[0], lifted[1]);
+    }
+  };
+
+ private:
+  // The low bits of a field, of one load, and the high ones, of another.
+  template <int kField>
+  static __m512i joined(__m512i low_load, __m512i high_load) {
+    constexpr int kShift = 2 * kField - kLow;  // of bits 2·kField to those from kLow on
     const __m512i low_mask = _mm512_set1_epi8((1 << kLow) - 1);
     const __m512i high_mask = _mm512_set1_epi8(((1 << kHigh) - 1) << kLow);
-    const __m512i low = _mm512_srli_epi16(lifted[kField / kPerByte], kField % kPerByte * kLow);
-    const __m512i high = kShift < 0 ? _mm512_slli_epi16(lifted[kLowLoads], kShift < 0 ? -kShift : 0)
-                                    : _mm512_srli_epi16(lifted[kLowLoads], kShift < 0 ? 0 : kShift);
+    const __m512i low = _mm512_srli_epi16(low_load, kField % kPerByte * kLow);
+    const __m512i high = kShift < 0 ? _mm512_slli_epi16(high_load, kShift < 0 ? -kShift : 0)
+                                    : _mm512_srli_epi16(high_load, kShift < 0 ? 0 : kShift);
     return _mm512_or_si512(_mm512_and_si512(low, low_mask), _mm512_and_si512(high, high_mask));
   }
 };

@@ -281,6 +281,12 @@ inline bool sums_fit(const winnow_rows& rows, int64_t count) {
   return count * most <= 1 << 16;
 }
 
+// True for keys of `dim` channels that meet the queries of a model in T so.
+template <class T>
+inline bool scores_int8(const winnow_rows& keys, int64_t dim) {
+  return !std::is_same_v<T, float> && whole_blocks(keys, dim) && sums_fit(keys, dim);
+}
+
 // scratch.logits[q][t] for the queries [first, first + kQueries) and all tokens of a chunk of integers; false where
 // the format is another, or the model's numbers are.
 template <int kQueries, class T>
@@ -288,7 +294,7 @@ inline bool score_int8(const Shape& shape, const Chunk& chunk, const Queries& qu
                        const Scratch& scratch, const PackedScratch& packed) {
   const winnow_rows& rows = chunk.part->keys;
   if constexpr (!std::is_same_v<T, float>) {
-    if (!whole_blocks(rows, shape.key_dim) || !sums_fit(rows, shape.key_dim)) return false;
+    if (!scores_int8<T>(rows, shape.key_dim)) return false;
     const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
     const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
     int8_t* int16 = reinterpret_cast<int8_t*>(packed.tile);

@@ -17,6 +17,7 @@
 #include "simd/processor.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
@@ -167,42 +168,74 @@ inline void order_quarters(int64_t dim, float* acc) {
   }
 }
 
-// The products of all queries and whole rows of a span; sums in the order of quarters where there are whole lines.
+// The products of all queries and whole rows of a span, of whole lines; sums in the order of quarters.
 template <int kQueries, class Form>
-inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span, const Lift<Form>& lift,
-                            const uint8_t* rows, int64_t dim, int64_t bytes, int64_t tokens, const char* ahead,
-                            float* acc, int64_t acc_width) {
+inline void weigh_span_lines(const Int16Weights<kQueries>& weights, int64_t span, const Lift<Form>& lift, const uint8_t* rows,
+                             int64_t bytes, int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
   using Int16 = WeightInt16<kQueries>;
   constexpr int kMost = queries_at_once<Int16>(Form::kFields), kVectors = vectors_at_once<Int16>(kQueries, Form::kFields);
   constexpr int kStrips = kVectors * Form::kFields;
-  const auto sets = [&](int first) { return WeightSets<1, Int16>(weights, {span}, first); };
-  if constexpr (Form::kLoads == 1) {
-    if (whole_lines<Form>(bytes)) {
-      for (int64_t at = 0; at < bytes; at += kLine) {
-        unroll<4 / kVectors>([&](auto p) {
-          for_even_parts<kQueries, kMost>([&](auto first, auto size) {
-            weigh_quarters<size, kVectors, p * kVectors, Form>(
-                sets(first), lift, rows + at, bytes, tokens, ahead + at * kWeightSpan,
-                acc + first * acc_width + at * Form::kFields + p * kStrips * Vec::width, acc_width);
-          });
-        });
-      }
-      return;
-    }
+  for (int64_t at = 0; at < bytes; at += kLine) {
+    unroll<4 / kVectors>([&](auto p) {
+      for_even_parts<kQueries, kMost>([&](auto first, auto size) {
+        weigh_quarters<size, kVectors, p * kVectors, Form>(
+            WeightSets<1, Int16>(weights, {span}, first), lift, rows + at, bytes, tokens, ahead + at * kWeightSpan,
+            acc + first * acc_width + at * Form::kFields + p * kStrips * Vec::width, acc_width);
+      });
+    });
   }
-  const int64_t blocks = dim / (16 * Form::kFields);
+}
+
+// The same of any rows, in the order of channels.
+template <int kQueries, class Form>
+inline void weigh_span_blocks(const Int16Weights<kQueries>& weights, int64_t span, const Lift<Form>& lift, const uint8_t* rows,
+                              int64_t dim, int64_t bytes, int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
+  using Int16 = WeightInt16<kQueries>;
+  constexpr int kMost = queries_at_once<Int16>(Form::kFields), kVectors = vectors_at_once<Int16>(kQueries, Form::kFields);
+  const int64_t blocks = dim / Form::kNumbers;
   int64_t block = 0;
   const auto run = [&](auto vectors) {
     for_even_parts<kQueries, kMost>([&](auto first, auto size) {
       weigh_blocks<size, decltype(vectors)::value, Form>(
-          sets(first), lift, rows, block, dim, bytes, tokens, ahead + block * Form::kBytes * kWeightSpan,
-          acc + first * acc_width + block * Form::kFields * 16, acc_width);
+          WeightSets<1, Int16>(weights, {span}, first), lift, rows, block, dim, bytes, tokens,
+          ahead + block * Form::kBytes * kWeightSpan, acc + first * acc_width + block * Form::kNumbers, acc_width);
     });
     block += vectors;
   };
   while (block + kVectors <= blocks) run(Count<kVectors>{});
   if constexpr (kVectors > 1) {
     while (block < blocks) run(Count<1>{});
+  }
+}
+
+// True where halves of numbers of two planes meet so many queries in no more passes: each takes less to unpack.
+template <int kQueries, class Form>
+constexpr bool in_halves() {
+  if constexpr (Form::kLoads == 1) {
+    return false;
+  } else {
+    using Int16 = WeightInt16<kQueries>;
+    constexpr int64_t kPasses = divide_up(kQueries, queries_at_once<Int16>(Form::kFields));
+    return 2 * divide_up(kQueries, queries_at_once<Int16>(Form::kFields / 2)) <= kPasses;
+  }
+}
+
+// In the best way.
+template <int kQueries, class Form>
+inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span, const Lift<Form>& lift,
+                            const uint8_t* rows, int64_t dim, int64_t bytes, int64_t tokens, const char* ahead,
+                            float* acc, int64_t acc_width) {
+  if constexpr (Form::kLoads == 1) {
+    if (whole_lines<Form>(bytes)) return weigh_span_lines(weights, span, lift, rows, bytes, tokens, ahead, acc, acc_width);
+  }
+  if constexpr (in_halves<kQueries, Form>()) {
+    unroll<2>([&](auto half) {
+      using Half = typename Form::template Half<2 * half>;
+      const Lift<Half> lift_half(lift.offset != 0);
+      weigh_span_blocks(weights, span, lift_half, rows, dim, bytes, tokens, ahead, acc + half * 2 * Vec::width, acc_width);
+    });
+  } else {
+    weigh_span_blocks(weights, span, lift, rows, dim, bytes, tokens, ahead, acc, acc_width);
   }
 }
 
@@ -261,6 +294,13 @@ inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, W
   }
 }
 
+// True for values of `dim` channels that meet the weights of a model in T so.
+template <class T>
+inline bool weighs_int8(const winnow_rows& values, int64_t dim) {
+  const bool whole_granules = values.scaling == WINNOW_PER_SLOT || dim % kGranule == 0;
+  return !std::is_same_v<T, float> && whole_blocks(values, dim) && whole_granules;
+}
+
 // Adds the values of a chunk of integers under weights to acc, in the order of channels; false where the format is
 // another, or the model's numbers are.
 template <int kQueries, class T>
@@ -270,7 +310,7 @@ inline bool weigh_int8(const Shape& shape, const Chunk& chunk, Weights<kQueries>
   if constexpr (!std::is_same_v<T, float>) {
     const int64_t dim = shape.value_dim;
     const bool per_slot = rows.scaling == WINNOW_PER_SLOT;
-    if (!whole_blocks(rows, dim) || (!per_slot && dim % kGranule)) return false;
+    if (!weighs_int8<T>(rows, dim)) return false;
     const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
     const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
     const Groups<T> groups = per_slot ? Groups<T>{} : groups_of<T>(rows, chunk, dim);
