@@ -163,8 +163,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="directory, GGUF file or Hugging Face name of a model that follows instructions")
     parser.add_argument("--weights", nargs="+", default=["int4", "bfloat16"])
-    parser.add_argument("--tokens", type=int, default=200, help="of an answer, at most")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=150, help="of an answer, at most")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     source, rows = open_model(options.model), []
