@@ -76,9 +76,9 @@ class Row:
 
 @contextmanager
 def served(model: str, weights: str, method: str, rows: int) -> Iterator[str]:
-    """The address of a server that holds nothing."""
+    """The address of a server that holds nothing, and writes every answer token by token, also one that is alone."""
     options = ["--model", model, "--weights", weights, "--method", method, "--rows", str(rows)]
-    options += ["--port", "0", "--conversations", "0"]
+    options += ["--port", "0", "--conversations", "0", "--lookup", "0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "winnow.cli", "serve", *options],
         stdout=subprocess.PIPE,
@@ -184,9 +184,9 @@ def main() -> None:
 def page(model: str, load: Load, rows: Sequence[Row]) -> str:
     """The table with all that it depends on."""
     about = (
-        f"{model} behind `winnow serve`: {load.requests} prompts of {rows[0].prompt_tokens:,.0f} tokens, answers of "
-        f"{load.tokens} tokens at most, all of them side by side where as many clients ask. Medians of {load.rounds} "
-        f"rounds, in which the numbers of clients took turns. {machine()}"
+        f"{model} behind `winnow serve --lookup 0`: {load.requests} prompts of {rows[0].prompt_tokens:,.0f} tokens, "
+        f"answers of {load.tokens} tokens at most, all of them side by side where as many clients ask. Medians of "
+        f"{load.rounds} rounds, in which the numbers of clients took turns. {machine()}"
     )
     end = "Prompts are read one by one, whoever sends them: what clients at once save is the answers' part."
     command = "Regenerate with `python benchmarks/serving.py MODEL`."

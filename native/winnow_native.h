@@ -210,12 +210,12 @@ struct winnow_append_args {
   int64_t window;              /* 1 <= window of a ring; columns from C on have no room */
 };
 
-/* One new token of every row: copied behind those of the tail, then attended from. What changes from step to step comes
- * first; the sources, the query, the output and the threads inside the rest are set from it. */
+/* Q new tokens of every row, one where there is a ring: copied behind those of the tail, then attended from. What changes from
+ * step to step comes first; the sources, the query, the output and the threads inside the rest are set from it. */
 struct winnow_step_args {
-  const void *query;           /* [R, H*G, 1, D], as the strides of decode say, and of queries where there is a ring */
-  const void *keys, *values;   /* [R, H, 1, D] and [R, H, 1, Dv], as the strides of tokens say */
-  void *output;                /* [R, 1, H*G, Dv] contiguous */
+  const void *query;           /* [R, H*G, Q, D], as the strides of decode say, and of queries where there is a ring */
+  const void *keys, *values;   /* [R, H, Q, D] and [R, H, Q, Dv], as the strides of tokens say */
+  void *output;                /* [R, Q, H*G, Dv] contiguous */
   int64_t column;              /* of the ring of queries */
   int32_t threads;
   struct winnow_append_args tokens;  /* into the tail of decode, with its lengths */

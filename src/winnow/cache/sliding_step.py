@@ -39,7 +39,7 @@ def leave(layer: CompactSlidingLayer, progress: Progress, keys: Tensor) -> None:
     setattr(keys, ATTRIBUTE, SlidingToken(layer, progress))
 
 
-class _Trial(NamedTuple):
+class _Ping(NamedTuple):
     """A note that only shows whether notes of a model arrive."""
 
     model: ref[nn.Module]
@@ -51,7 +51,7 @@ _arriving: WeakSet[nn.Module] = WeakSet()
 
 def try_notes(model: nn.Module, keys: Tensor) -> None:
     """Leaves a note on keys [R, H, N, D] of a model's sliding layer, so that it shows whether notes arrive."""
-    setattr(keys, ATTRIBUTE, _Trial(ref(model)))
+    setattr(keys, ATTRIBUTE, _Ping(ref(model)))
 
 
 def notes_arrive(model: nn.Module | None) -> bool:
@@ -73,7 +73,7 @@ def over_window(
     CacheError for a query that wants gradients, and GraphError where a recorded step attends otherwise than before.
     """
     note = getattr(keys, ATTRIBUTE, None)
-    if isinstance(note, _Trial) and (model := note.model()) is not None:
+    if isinstance(note, _Ping) and (model := note.model()) is not None:
         _arriving.add(model)
     if not isinstance(note, SlidingToken):
         return attend(keys, values)
