@@ -70,9 +70,9 @@ class Compression:
     observer: Observer | None = None
     rank: Rank = own_ranking
     listening: Listening | None = None
+    """Set while a waiting prompt is read again: layers then keep nothing."""
     on_trial: bool = False
     """True while tokens come of which the last may be wrong; see `Trial`."""
-    """Set while a waiting prompt is read again: layers then keep nothing."""
     replayed: Replayed | None = None
     """Findings of that, for the method."""
     progress: Progress = field(default_factory=Progress)
