@@ -525,6 +525,11 @@ class CompressedCache(Cache):
         with self.compression.progress.changing():
             super().crop(tokens_to_remove)
 
+    def dense_tokens(self) -> int:
+        """Tokens behind the prefix of the row that has most."""
+        tail = self.compressed_layers()[0].tail
+        return 0 if tail is None else tail.longest
+
     def end_trial(self, wrong: int) -> None:
         """Takes back the last `wrong` tokens of a pass that was on trial (see `Trial`), but for linear states.
 
@@ -571,10 +576,15 @@ class CompressedCache(Cache):
         beside a linear state.
         """
         windows = self.sliding_layers()
+        rings = not windows or notes_arrive(self.compression.model())
+        return self.holds_rows_alone() and rings and all(layer.is_joinable() for layer in windows)
+
+    def holds_rows_alone(self) -> bool:
+        """True if all that layers hold is prefixes, tails, linear states, and windows of which a token sees all."""
+        windows = self.sliding_layers()
         holders = filter(holds_state, self.layers)
         alone = all(is_of_rows(layer) or layer in windows for layer in holders)
-        rings = not windows or notes_arrive(self.compression.model())
-        return alone and rings and self.windows_hide_nothing() and all(layer.is_joinable() for layer in windows)
+        return alone and self.windows_hide_nothing()
 
     def sliding_layers(self) -> list[CompactSlidingLayer]:
         """Layers whose windows move in place while single tokens come."""

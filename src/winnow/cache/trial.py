@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.hybrid import holds_state, is_of_rows
 from winnow.cache.linear_states import KeptState, LinearStates
 from winnow.models.kinds import starts_anew
 
@@ -20,9 +19,10 @@ class Trial:
 
     def __init__(self, cache: CompressedCache) -> None:
         self._cache = cache
+        self._windows = cache.sliding_layers()
         self._states = LinearStates(cache.layers)
         self._kept: list[KeptState] = []
-        self._starts_anew = starts_anew(cache.config)
+        self._is_possible = not starts_anew(cache.config) and cache.holds_rows_alone()
 
     @property
     def reads_again(self) -> bool:
@@ -31,19 +31,14 @@ class Trial:
 
     def room(self) -> int:
         """Tokens that a pass may have: those before a fold; none where a layer cannot take tokens back."""
-        cache = self._cache
-        layers, windows = cache.compressed_layers(), cache.sliding_layers()
-        if not layers or self._starts_anew:
+        if not self._is_possible or any(window.ring is None for window in self._windows):
             return 0
-        if not all(is_of_rows(each) or each in windows for each in filter(holds_state, cache.layers)):
-            return 0
-        if any(window.ring is None for window in windows) or not cache.windows_hide_nothing():
-            return 0
-        every, tail = cache.compression.fold_every, layers[0].tail
-        if every is None or tail is None:
+        every = self._cache.compression.fold_every
+        if every is None:
             return sys.maxsize
         # A fold that is due comes before the next token.
-        return every if tail.longest >= every else every - tail.longest
+        held = self._cache.dense_tokens()
+        return every if held >= every else every - held
 
     @contextmanager
     def passing(self) -> Iterator[None]:
