@@ -169,7 +169,7 @@ class CompressedLayer(HeldRows):
     def end_trial(self, wrong: int) -> None:
         """Takes back the last `wrong` tokens of a trial; those before them count as if they had come one by one."""
         if wrong:
-            self._held_tail().take_back(wrong)
+            self._held_tail().crop(wrong)
             self._go_back(self.seen - wrong)
         if self.recent is not None:
             self.recent.take(wrong)
@@ -257,7 +257,7 @@ class CompressedLayer(HeldRows):
     def count_trial(self, count: int, queries: Tensor | None) -> None:
         """Counts tokens on trial that a replay brought, with their queries [R, Hq, n, D]; `end_trial` is to come."""
         self.seen += count
-        self._held_tail().longest += count
+        self._held_tail().count(count)
         if self.recent is not None and queries is not None:
             self.recent.hold(queries)
 

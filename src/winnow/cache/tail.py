@@ -91,11 +91,11 @@ class Tail:
         there = support.supports(self.segments()) and keys.dtype == self.keys.dtype == values.dtype
         return there and all(each.stride(-1) == 1 for each in (keys, values))
 
-    def count(self) -> None:
-        """Counts a token of every row that was written, and counted, on the device."""
+    def count(self, tokens: int = 1) -> None:
+        """Counts tokens of every row that were written, and counted, on the device."""
         if self.lengths_there is not self.lengths:
-            self.lengths += 1
-        self.longest += 1
+            self.lengths += tokens
+        self.longest += tokens
 
     def room(self) -> int:
         """Tokens that every row can take before buffers move."""
@@ -150,11 +150,10 @@ class Tail:
         """Forgets the last `tokens` tokens of every row, or of each [R]. Raises CacheError where one holds fewer."""
         self.check_crop(tokens)
         self.lengths -= tokens
-        self._refresh()
-
-    def take_back(self, tokens: int) -> None:
-        """The same of all rows alike, which hold as many: of tokens that came in one pass."""
-        self.lengths -= tokens
+        if isinstance(tokens, Tensor):
+            self._refresh()
+            return
+        # Of every row as many: nothing is to be looked for.
         if self.lengths_there is not self.lengths:
             self.lengths_there -= tokens
         self.longest -= tokens
