@@ -63,10 +63,13 @@ class RecentQueries:
         tried, self._tried = self._tried, None
         if tried is None or not self.count:
             return
-        right = tried.shape[2] - wrong
+        right, size = tried.shape[2] - wrong, self.ring.shape[2]
         # Of more than there are columns, the first would be gone by the end.
-        for place in range(max(0, right - self.ring.shape[2]), right):
-            self._add_one(tried[:, :, place : place + 1])
+        queries = tried[:, :, max(0, right - size) : right]
+        columns = torch.arange(self.next, self.next + queries.shape[2], device=tried.device) % size
+        self.ring.index_copy_(2, columns, queries)
+        self.next = (self.next + len(columns)) % size
+        self._held = [min(held + len(columns), size - 1) for held in self._held]
 
     def row(self, row: int) -> Tensor:
         """[Hq, n, D] the queries that are held of a row's last tokens, oldest first; a copy."""
