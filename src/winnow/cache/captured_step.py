@@ -26,7 +26,7 @@ class CapturedStep(ABC):
         self.taken = 0
         """Tokens of a row that went this way."""
         self.queries: Tensor | None = None
-        """[R, Hq, n, D] theirs, in memory that replays write, where they are on trial."""
+        """[R, Hq, n, D] theirs, in memory that replays write; None where nobody asks for them."""
 
     def serves(self, recent: RecentQueries | None) -> bool:
         """True: layers go this way only while a step is captured."""

@@ -6,6 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -51,7 +52,8 @@ class _Fed(NamedTuple):
     positions: Tensor
 
 
-class _Graph(NamedTuple):
+@dataclass(eq=False, slots=True)
+class _Graph:
     """A captured step, and the memory that it keeps alive."""
 
     captured: Captured
@@ -59,7 +61,8 @@ class _Graph(NamedTuple):
     places: Places | None
     fed: _Fed
     queries: list[Tensor | None]
-    """Those of every layer, where tokens are on trial."""
+    """Those of every layer, on a CPU."""
+    replays: int = 0
 
 
 class _Rehearsal:
@@ -154,7 +157,6 @@ class GraphedDecoder:
         self._graph: _Graph | None = None
         self._trials: dict[int, _Graph] = {}
         self._tried: Counter[int] = Counter()
-        self._replays = 0
         # A state is large, and a copy of it for every token would take longer than what an interrupt costs.
         self._goes_back = self._is_here and not self._states
         self._rehearsed = self._is_here  # where a step that is recorded is done like any other
@@ -170,11 +172,11 @@ class GraphedDecoder:
     @property
     def replays(self) -> int:
         """Number of steps replayed from the current graph so far; 0 if there is none."""
-        return 0 if self._graph is None else self._replays
+        return 0 if self._graph is None else self._graph.replays
 
     def attempts(self, count: int) -> int:
-        """Number of times that `attempt` replayed a graph of so many tokens on trial since it was captured."""
-        return max(0, self._tried[count] - WORTH + 1) if count in self._trials else 0
+        """Number of passes of so many tokens on trial replayed from their current graph so far; 0 if there is none."""
+        return self._trials[count].replays if count in self._trials else 0
 
     @writable()
     def step(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -208,8 +210,7 @@ class GraphedDecoder:
             self._rehearsed = True
             return self._replayed(rehearsal)[:, -1]
         if self._graph is None:
-            self._graph, self._replays = self._graphed(now, self._fed), 0
-        self._replays += 1
+            self._graph = self._graphed(now, self._fed)
         return self._replayed(self._graph)[:, -1]
 
     @writable()
@@ -236,8 +237,8 @@ class GraphedDecoder:
             return None
         if any(layer.room() < count for layer in self._layers):
             return None
-        self._tried[count] += 1
         if graph is None:
+            self._tried[count] += 1
             if self._tried[count] < WORTH:
                 return None
             graph = self._trials[count] = self._graphed(now, _Fed(tokens.clone(), positions.clone()))
@@ -293,7 +294,7 @@ class GraphedDecoder:
 
     def _replayed(self, graph: _Graph) -> Tensor:
         """Logits [R, n, V]."""
-        count = graph.fed.tokens.shape[1]
+        count, graph.replays = graph.fed.tokens.shape[1], graph.replays + 1
         with self._or_as_before() if self._goes_back else self._cache.compression.progress.changing():
             graph.captured.replay()
             if count == 1:

@@ -30,16 +30,13 @@ class HostStep(CapturedStep):
         kernel.note(
             recording, None if recent is None or ring is None else lambda: recent.next, query, keys, values, output
         )
-        self._note(query)
+        self.queries = query
         return output
 
     def _ring(self) -> Tensor | None:
         """The ring of queries that the token's is written to, if there is one."""
         recent = self._recent
         return recent.ring if recent is not None and recent.count else None
-
-    def _note(self, query: Tensor) -> None:
-        """Notes a contiguous query that was asked with."""
 
 
 class TrialStep(HostStep):
@@ -49,6 +46,3 @@ class TrialStep(HostStep):
 
     def _ring(self) -> Tensor | None:
         return None
-
-    def _note(self, query: Tensor) -> None:
-        self.queries = query

@@ -232,8 +232,8 @@ class CompressedLayer(HeldRows):
     def end_capture(self, mark: LayerMark, count: int = 1) -> Tensor | None:
         """Tokens go the usual way again, and those that were captured were none.
 
-        Returns the queries [R, Hq, n, D] of tokens on trial, which replays write. Raises GraphError where tokens did
-        not go to those places.
+        Returns their queries [R, Hq, n, D], which replays write, on a CPU. Raises GraphError where tokens did not go
+        to those places.
         """
         step = self._step
         if not isinstance(step, CapturedStep) or step.taken != count:
