@@ -26,6 +26,7 @@ class DecodeProblem {
     any_ = from.below(4) == 0;
     if (from.coin()) args.sinks = static_cast<float*>(arrays_.numbers(WINNOW_F32, query_heads(), any_));
     add_parts();
+    if (from_.below(4) == 0) add_ring();
     add_tail();
     add_queries();
   }
@@ -161,10 +162,25 @@ class DecodeProblem {
     if (groups) rows.zeros = numbers(groups);
   }
 
+  void add_ring() {
+    ring_.window = from_.among(1, 90);
+    ring_.capacity = from_.among(1, ring_.window);
+    const int64_t most = ring_.capacity < ring_.window ? ring_.capacity : 300;
+    int64_t* seen = arrays_.zeros<int64_t>(args.rows);
+    for (int64_t row = 0; row < args.rows; ++row) seen[row] = from_.below(most + 1);
+    ring_.seen = seen;
+    ring_.keys = numbers(args.rows * args.heads * ring_.capacity * args.key_dim);
+    ring_.values = numbers(args.rows * args.heads * ring_.capacity * args.value_dim);
+    args.ring = &ring_;
+    args.tail_capacity = args.queries + from_.below(8);
+  }
+
   void add_tail() {
     const int64_t tokens = args.rows * args.heads * args.tail_capacity;
     int64_t* lengths = arrays_.zeros<int64_t>(args.rows);
-    for (int64_t row = 0; row < args.rows; ++row) lengths[row] = from_.below(args.tail_capacity + 1);
+    for (int64_t row = 0; row < args.rows; ++row) {
+      lengths[row] = args.ring ? args.queries : from_.below(args.tail_capacity + 1);
+    }
     args.tail_lengths = lengths;
     args.tail_keys = numbers(tokens * args.key_dim);
     args.tail_values = numbers(tokens * args.value_dim);
@@ -184,5 +200,6 @@ class DecodeProblem {
 
   Bytes& from_;
   Arrays arrays_;
+  winnow_ring ring_{};
   bool any_ = false;
 };

@@ -118,6 +118,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_rows)),
     WINNOW_NAMED(sizeof(winnow_part)),
     WINNOW_NAMED(sizeof(winnow_latent)),
+    WINNOW_NAMED(sizeof(winnow_ring)),
     WINNOW_NAMED(sizeof(winnow_decode_args)),
     WINNOW_NAMED(sizeof(winnow_prune_args)),
     WINNOW_NAMED(sizeof(winnow_rotate_args)),

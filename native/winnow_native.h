@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 24
+#define WINNOW_ABI 25
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -132,11 +132,20 @@ struct winnow_latent {
   int32_t bits;                         /* of the weight: 16: as it is, in the model's dtype; 8: signed whole numbers */
 };
 
+/* Buffers of rows: of the tokens that a row ever saw, the one with the number t lies in column t % window, and those before the
+ * last `window` are gone. A query sees so many tokens, its own among them. */
+struct winnow_ring {
+  const void *keys, *values;            /* [R, H, C, D] and [R, H, C, Dv] */
+  int64_t capacity, window;             /* C, 1 <= window */
+  const int64_t *seen;                  /* [R] */
+};
+
 /* One call of decode attention: R rows, H KV heads, G query heads for each (group_size), Q new tokens. Strides count
  * elements. Rows whose parts are the same memory read it together, once. Nothing is retained after the call.
  *
- * With `latent`, H is 1, keys are latents and values are the rotated channels of the same tokens' keys, which all heads share.
- * A query then has plain_dim + Dv channels, and an output output_dim. */
+ * With `ring`, the tail is the Q new tokens of every row, which the ring does not have.
+ * With `latent`, there is no ring, H is 1, keys are latents and values are the rotated channels of the same tokens' keys, which
+ * all heads share. A query then has plain_dim + Dv channels, and an output output_dim. */
 struct winnow_decode_args {
   int64_t rows, heads, group_size, queries;
   int64_t key_dim, value_dim;
@@ -155,6 +164,7 @@ struct winnow_decode_args {
   int64_t query_row_stride, query_head_stride, query_token_stride;
   void *output;                         /* [R, Q, H*G, Dv] contiguous */
   const struct winnow_latent *latent;   /* or null */
+  const struct winnow_ring *ring;       /* or null */
 };
 
 /* S rows whose largest entries are kept; src/winnow/kernels/pruning_reference.py says what the arrays mean. Nothing
@@ -196,22 +206,24 @@ struct winnow_columns {
   int64_t row_stride, head_stride, token_stride;
   void *target;
   int64_t bytes;               /* of D numbers */
-  void *spare;                 /* [R, H, Q, D], for what the new ones take the place of; or null: that is lost */
+  void *spare;                 /* [R, H, Q, D], for what the new ones take the place of, of a ring [R, H, D] of the last one;
+                                * or null: that is lost */
 };
 
-/* Q new tokens of R rows and H heads, copied behind those that buffers of C tokens hold; or, where buffers are rings, one
- * token: of those that a row ever saw, the one with the number t goes into column t % window. */
+/* Q new tokens of R rows and H heads, copied behind those that buffers of C tokens hold; or, where buffers are rings, in the
+ * place of the oldest: of those that a row ever saw, the one with the number t goes into column t % window. */
 struct winnow_append_args {
   int64_t rows, heads, tokens, capacity;
   struct winnow_columns first, second; /* second.target may be null: there is one buffer */
   int64_t *lengths;            /* [R] tokens that rows hold, which grow by Q; or null: all hold `column`, which stays */
   int64_t column;
-  int64_t *seen;               /* [R] tokens that rows saw, which grow by 1; lengths become those of a ring. Null: no rings */
+  int64_t *seen;               /* [R] tokens that rows saw, which grow by Q; lengths become a ring's. Null: no rings */
   int64_t window;              /* 1 <= window of a ring; columns from C on have no room */
 };
 
-/* Q new tokens of every row, one where there is a ring: copied behind those of the tail, then attended from. What changes from
- * step to step comes first; the sources, the query, the output and the threads inside the rest are set from it. */
+/* Q new tokens of every row, one where there is a ring of keys or of queries: copied behind those of the tail, then attended
+ * from. What changes from step to step comes first; the sources, the query, the output and the threads inside the rest are set
+ * from it. */
 struct winnow_step_args {
   const void *query;           /* [R, H*G, Q, D], as the strides of decode say, and of queries where there is a ring */
   const void *keys, *values;   /* [R, H, Q, D] and [R, H, Q, Dv], as the strides of tokens say */

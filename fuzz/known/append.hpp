@@ -24,21 +24,27 @@ class KnownAppend {
   // Runs the library. Throws Wrong where another byte was written, or one was not.
   void check() {
     bool room = true;
-    for (int64_t held : held_) room &= held >= 0 && held + args_.tokens <= args_.capacity;
+    for (int64_t held : held_) room &= held >= 0 && columns_behind(held) <= args_.capacity;
     const int32_t status = winnow_append(&args_);
     expect(status == (room ? WINNOW_OK : WINNOW_BAD_LENGTH), "room for new tokens");
     compare(args_.first, before_[0], room);
     if (args_.second.target) compare(args_.second, before_[1], room);
     for (int64_t row = 0; args_.lengths && row < args_.rows; ++row) {
-      const int64_t more = args_.seen ? std::min(seen_[row] + 1, args_.window) : held_[row] + args_.tokens;
+      const int64_t more = args_.seen ? std::min(seen_[row] + args_.tokens, args_.window) : held_[row] + args_.tokens;
       expect(args_.lengths[row] == (room ? more : lengths_[row]), "tokens that a row holds");
     }
     for (int64_t row = 0; args_.seen && row < args_.rows; ++row) {
-      expect(args_.seen[row] == seen_[row] + (room ? 1 : 0), "tokens that a row saw");
+      expect(args_.seen[row] == seen_[row] + (room ? args_.tokens : 0), "tokens that a row saw");
     }
   }
 
  private:
+  // Columns that there must be for new tokens, the first of which goes to a column.
+  int64_t columns_behind(int64_t column) const {
+    const int64_t end = column + args_.tokens;
+    return args_.seen ? std::min(end, args_.window) : end;
+  }
+
   // Tokens that rows hold: mostly no more than leave room for the new ones.
   void choose_lengths() {
     const bool apart = from_.coin();
@@ -53,7 +59,6 @@ class KnownAppend {
   }
   // Tokens that rows saw of rings, whose columns are mostly within the capacity.
   void choose_rings() {
-    args_.tokens = 1;
     args_.window = from_.below(8) == 0 ? from_.among(1, 60) : from_.among(1, std::max<int64_t>(args_.capacity, 1));
     args_.lengths = arrays_.zeros<int64_t>(args_.rows);
     args_.seen = arrays_.zeros<int64_t>(args_.rows);
@@ -85,43 +90,38 @@ class KnownAppend {
     uint8_t* target = arrays_.noise(held);
     columns.target = target;
     before.assign(target, target + held);
-    if (from_.coin()) columns.spare = arrays_.noise(args_.rows * args_.heads * args_.tokens * columns.bytes);
+    if (from_.coin()) columns.spare = arrays_.noise(args_.rows * args_.heads * spared() * columns.bytes);
   }
+
+  // Tokens of a row and a head that a spare has room for.
+  int64_t spared() const { return args_.seen ? 1 : args_.tokens; }
 
   // Where a token of a row and a head belongs in a buffer.
   int64_t place(int64_t row, int64_t head, int64_t token) const {
-    return (row * args_.heads + head) * args_.capacity + held_[row] + token;
+    const int64_t column = held_[static_cast<size_t>(row)] + token;
+    return (row * args_.heads + head) * args_.capacity + (args_.seen ? column % args_.window : column);
   }
 
   void compare(const winnow_columns& columns, std::vector<uint8_t> expected, bool room) const {
-    if (room && columns.spare) compare_spare(columns, expected);
     const auto* source = static_cast<const uint8_t*>(columns.source);
+    const auto* spare = static_cast<const uint8_t*>(columns.spare);
     for (int64_t row = 0; room && row < args_.rows; ++row) {
       for (int64_t head = 0; head < args_.heads; ++head) {
+        const int64_t kept = (row * args_.heads + head) * spared();
         for (int64_t token = 0; token < args_.tokens; ++token) {
+          const bool stays = token >= args_.tokens - spared();
           for (int64_t byte = 0; byte < columns.bytes; ++byte) {
-            expected[static_cast<size_t>(place(row, head, token) * columns.bytes + byte)] =
-                source[row * columns.row_stride + head * columns.head_stride + token * columns.token_stride + byte];
+            uint8_t& held = expected[static_cast<size_t>(place(row, head, token) * columns.bytes + byte)];
+            if (spare && stays) {
+              expect(spare[(kept + token % spared()) * columns.bytes + byte] == held, "a byte of a spare");
+            }
+            held = source[row * columns.row_stride + head * columns.head_stride + token * columns.token_stride + byte];
           }
         }
       }
     }
     const auto* target = static_cast<const uint8_t*>(columns.target);
     for (size_t i = 0; i < expected.size(); ++i) expect(target[i] == expected[i], "a byte of a buffer");
-  }
-
-  // What was there before is in the spare, tokens of a head beside each other.
-  void compare_spare(const winnow_columns& columns, const std::vector<uint8_t>& before) const {
-    const auto* spare = static_cast<const uint8_t*>(columns.spare);
-    for (int64_t row = 0; row < args_.rows; ++row) {
-      for (int64_t head = 0; head < args_.heads; ++head) {
-        const int64_t bytes = args_.tokens * columns.bytes;
-        for (int64_t byte = 0; byte < bytes; ++byte) {
-          const auto from = static_cast<size_t>(place(row, head, 0) * columns.bytes + byte);
-          expect(*spare++ == before[from], "a byte of a spare");
-        }
-      }
-    }
   }
 
   Bytes& from_;

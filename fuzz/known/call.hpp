@@ -103,11 +103,29 @@ class KnownCall {
     part.starts = starts;
   }
 
+  // Rings that are full, or on their way there.
+  void add_ring() {
+    const bool full = from_.coin();
+    ring_.window = from_.among(1, 150);
+    ring_.capacity = full ? ring_.window : from_.among(1, ring_.window);
+    int64_t* seen = arrays_.zeros<int64_t>(args_.rows);
+    for (int64_t row = 0; row < args_.rows; ++row) seen[row] = full ? from_.below(400) : from_.below(ring_.capacity + 1);
+    ring_.seen = seen;
+    const int64_t tokens = args_.rows * args_.heads * ring_.capacity;
+    ring_.keys = arrays_.numbers(args_.dtype, tokens * args_.key_dim, false);
+    ring_.values = arrays_.numbers(args_.dtype, tokens * args_.value_dim, false);
+    ring_keys_ = numbers_at(args_.dtype, ring_.keys, tokens * args_.key_dim);
+    ring_values_ = numbers_at(args_.dtype, ring_.values, tokens * args_.value_dim);
+    args_.ring = &ring_;
+  }
+
   void add_tail() {
     // Every query sees itself at least.
     args_.tail_capacity = args_.queries + from_.below(70);
     int64_t* lengths = arrays_.zeros<int64_t>(args_.rows);
-    for (int64_t row = 0; row < args_.rows; ++row) lengths[row] = from_.among(args_.queries, args_.tail_capacity);
+    for (int64_t row = 0; row < args_.rows; ++row) {
+      lengths[row] = args_.ring ? args_.queries : from_.among(args_.queries, args_.tail_capacity);
+    }
     args_.tail_lengths = lengths;
     const int64_t tokens = args_.rows * args_.heads * args_.tail_capacity;
     args_.tail_keys = arrays_.numbers(args_.dtype, tokens * args_.key_dim, false);
@@ -134,7 +152,7 @@ class KnownCall {
            token * args_.query_token_stride;
   }
 
-  // What a new token of a row sees in a head: its parts, and the tail up to itself.
+  // What a new token of a row sees in a head: its parts, and the tail up to itself; of a ring and the tail the last `window`.
   std::vector<Token> seen(int64_t row, int64_t head, int64_t token) const {
     std::vector<Token> tokens;
     for (int64_t i = args_.part_bounds[row]; i < args_.part_bounds[row + 1]; ++i) {
@@ -143,8 +161,17 @@ class KnownCall {
         tokens.push_back({part.keys.data() + slot * args_.key_dim, part.values.data() + slot * args_.value_dim});
       }
     }
+    int64_t hidden = 0;
+    if (args_.ring) {
+      const int64_t count = ring_.seen[row], all = count + token + 1, from = std::max<int64_t>(0, all - ring_.window);
+      for (int64_t t = from; t < count; ++t) {
+        const int64_t place = (row * args_.heads + head) * ring_.capacity + t % ring_.window;
+        tokens.push_back({ring_keys_.data() + place * args_.key_dim, ring_values_.data() + place * args_.value_dim});
+      }
+      hidden = std::max<int64_t>(0, from - count);
+    }
     const int64_t first = (row * args_.heads + head) * args_.tail_capacity;
-    for (int64_t t = first; t <= first + args_.tail_lengths[row] - args_.queries + token; ++t) {
+    for (int64_t t = first + hidden; t <= first + args_.tail_lengths[row] - args_.queries + token; ++t) {
       tokens.push_back({tail_keys_.data() + t * args_.key_dim, tail_values_.data() + t * args_.value_dim});
     }
     return tokens;
@@ -155,5 +182,6 @@ class KnownCall {
   winnow_decode_args args_{};
   std::vector<Part> known_;
   std::vector<int64_t> part_of_;
-  std::vector<double> tail_keys_, tail_values_, queries_;
+  winnow_ring ring_{};
+  std::vector<double> ring_keys_, ring_values_, tail_keys_, tail_values_, queries_;
 };

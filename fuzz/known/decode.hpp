@@ -22,6 +22,7 @@ class KnownDecode : KnownCall {
  public:
   KnownDecode(Bytes& from, uint64_t seed, const DecodeSizes& sizes, bool shared) : KnownCall(from, seed, sizes) {
     add_parts(sizes.parts, shared);
+    if (!shared && from_.below(3) == 0) add_ring();
     add_tail();
     add_queries();
   }
@@ -31,7 +32,7 @@ class KnownDecode : KnownCall {
     expect(winnow_decode(&args_) == WINNOW_OK, "winnow_decode refused a problem that is right");
     Softmax softmax(args_.scaling, args_.softcap);
     const std::vector<double> expected = attended(softmax);
-    double value = largest_of(tail_values_);
+    double value = std::max(largest_of(tail_values_), largest_of(ring_values_));
     for (const Part& part : known_) value = std::max(value, largest_of(part.values));
     // In pairs, which are taken from whole vectors of channels.
     const bool rounds = rounds_weights(args_.dtype) && args_.value_dim % 32 == 0;

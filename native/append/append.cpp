@@ -6,30 +6,32 @@
 namespace winnow {
 namespace {
 
-// The column of a row's first new token.
-int64_t place(const winnow_append_args& args, int64_t row) {
-  if (args.seen) return args.seen[row] % args.window;
-  return args.lengths ? args.lengths[row] : args.column;
+// The column of a row's new token.
+int64_t place(const winnow_append_args& args, int64_t row, int64_t token) {
+  if (args.seen) return (args.seen[row] + token) % args.window;
+  return (args.lengths ? args.lengths[row] : args.column) + token;
 }
 
 bool row_has_room(const winnow_append_args& args, int64_t row) {
-  const int64_t first = place(args, row);
-  return first >= 0 && args.tokens >= 0 && first <= args.capacity - args.tokens;
+  const int64_t first = place(args, row, 0);
+  if (first < 0 || args.tokens < 0) return false;
+  const int64_t columns = args.seen ? std::min(first + args.tokens, args.window) : first + args.tokens;
+  return columns <= args.capacity;
 }
 
 void copy(const winnow_append_args& args, const winnow_columns& columns, int64_t row) {
   const auto* source = static_cast<const char*>(columns.source) + row * columns.row_stride;
   auto* target = static_cast<char*>(columns.target);
+  const int64_t spared = args.seen ? 1 : args.tokens;
   for (int64_t head = 0; head < args.heads; ++head) {
     const char* from = source + head * columns.head_stride;
-    char* into = target + ((row * args.heads + head) * args.capacity + place(args, row)) * columns.bytes;
-    if (columns.spare) {
-      const int64_t bytes = args.tokens * columns.bytes;
-      auto* spare = static_cast<char*>(columns.spare) + (row * args.heads + head) * bytes;
-      std::memcpy(spare, into, static_cast<size_t>(bytes));
-    }
+    char* buffer = target + (row * args.heads + head) * args.capacity * columns.bytes;
+    char* spare = static_cast<char*>(columns.spare);
+    if (spare) spare += (row * args.heads + head) * spared * columns.bytes;
     for (int64_t token = 0; token < args.tokens; ++token) {
-      std::memcpy(into + token * columns.bytes, from + token * columns.token_stride, columns.bytes);
+      char* into = buffer + place(args, row, token) * columns.bytes;
+      if (spare) std::memcpy(spare + token % spared * columns.bytes, into, columns.bytes);
+      std::memcpy(into, from + token * columns.token_stride, columns.bytes);
     }
   }
 }
@@ -37,7 +39,8 @@ void copy(const winnow_append_args& args, const winnow_columns& columns, int64_t
 // Of a row whose new tokens are there.
 void count(const winnow_append_args& args, int64_t row) {
   if (args.seen) {
-    args.lengths[row] = std::min(++args.seen[row], args.window);
+    args.seen[row] += args.tokens;
+    args.lengths[row] = std::min(args.seen[row], args.window);
   } else if (args.lengths) {
     args.lengths[row] += args.tokens;
   }

@@ -13,7 +13,17 @@
 namespace winnow {
 namespace {
 
+inline bool ring_fits(const winnow_ring& ring, const winnow_decode_args& args) {
+  if (ring.window < 1) return false;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    if (ring.seen[row] < 0 || std::min(ring.seen[row], ring.window) > ring.capacity) return false;
+    if (args.tail_lengths[row] != args.queries) return false;
+  }
+  return true;
+}
+
 inline bool lengths_fit(const winnow_decode_args& args) {
+  if (args.ring && !ring_fits(*args.ring, args)) return false;
   return std::all_of(args.tail_lengths, args.tail_lengths + args.rows,
                      [&](int64_t length) { return length >= 0 && length <= args.tail_capacity; });
 }
@@ -96,7 +106,7 @@ inline bool part_fits(const winnow_part& part, const winnow_decode_args& args) {
 inline bool latents_fit(const winnow_decode_args& args) {
   const winnow_latent& latent = *args.latent;
   const bool has_weight = latent.weight && (latent.bits == 16 || (latent.bits == 8 && latent.scales));
-  if (args.heads != 1 || !has_weight || latent.plain_dim < 1 || latent.output_dim < 1) return false;
+  if (args.heads != 1 || args.ring || !has_weight || latent.plain_dim < 1 || latent.output_dim < 1) return false;
   const auto lacks_some = [](const winnow_rows& rows) { return rows.masks || rows.channels || rows.kept == 0; };
   return std::none_of(args.parts + args.part_bounds[0], args.parts + args.part_bounds[args.rows], [&](const winnow_part& part) {
     return part.packed && (lacks_some(part.keys) || lacks_some(part.values));

@@ -53,12 +53,21 @@ struct Chunk {
   const void* values;
   int64_t tokens;
   int64_t visible;          // new token i sees the first clamp(visible + i, 0, tokens) tokens
+  int64_t hidden;           // but not the first clamp(hidden + i, 0, tokens) of these
   int64_t first_reader;     // the rows that read them, in the list of these
   int64_t readers;          // more than one only where every new token sees all tokens
   int64_t head;             // of the KV head in its rows
   const winnow_part* part;  // of packed chunks, which have no keys and values above; else null
   int64_t slot;             // the first token's slot in the part
 };
+
+// `hidden` of chunks that no new token has to look back too far for.
+constexpr int64_t kNoneHidden = -(int64_t{1} << 32);
+
+// True if every query sees all tokens.
+inline bool all_see(const Shape& shape, const Chunk& chunk) {
+  return chunk.visible >= chunk.tokens && chunk.hidden + shape.token_of(shape.queries - 1) <= 0;
+}
 
 // Queries of one KV head where they lie: head g of new token i of the reader r starts at
 // data + rows[r]·row_stride + i·token_stride + g·head_stride.

@@ -96,7 +96,7 @@ class Cutting {
     const winnow_part* packed;  // or null
     const void* keys;
     const void* values;
-    int64_t first, tokens, visible;
+    int64_t first, tokens, visible, hidden;
   };
 
   // body(segment) for all that some query of the slice sees: first what rows share, then row after row what is its own,
@@ -120,6 +120,7 @@ class Cutting {
           const int64_t start = each->part->starts[head], tokens = each->part->stops[head] - start;
           if (tokens > 0) body(of_part(*each->part, head, start, tokens, &row, 1));
         }
+        if (args_.ring) in_order(*args_.ring, row, head, body);
         tail(row, head, body);
       }
     }
@@ -130,17 +131,36 @@ class Cutting {
 
   static Segment of_part(const winnow_part& part, int64_t head, int64_t first, int64_t tokens, const int64_t* rows,
                          int64_t row_count) {
-    return {rows, row_count, head, part.packed ? &part : nullptr, part.keys.data, part.values.data, first, tokens, tokens};
+    return {rows, row_count, head, part.packed ? &part : nullptr, part.keys.data, part.values.data, first, tokens, tokens,
+            kNoneHidden};
   }
 
-  // The first query of the slice sees all but the slice's own later tokens.
+  // A row's tokens of a ring, the oldest first, that lie behind each other, but for those that no query of the slice sees.
+  template <class Body>
+  void in_order(const winnow_ring& ring, int64_t row, int64_t head, const Body& body) const {
+    const int64_t seen = ring.seen[row], held = std::min(seen, ring.window), oldest = (seen - held) % ring.window;
+    const int64_t hidden = slice_.first + 1 + held - ring.window, first = std::clamp<int64_t>(hidden, 0, held);
+    const auto piece = [&](int64_t from, int64_t to) {
+      const int64_t column = (oldest + from) % ring.window;
+      if (from < to) {
+        body(Segment{&row, 1, head, nullptr, ring.keys, ring.values, (row * args_.heads + head) * ring.capacity + column,
+                     to - from, to - from, hidden - from});
+      }
+    };
+    const int64_t turn = std::min(held, ring.window - oldest);
+    piece(first, turn);
+    piece(std::max(first, turn), held);
+  }
+
+  // The first query of the slice sees all but the slice's own later tokens, as far back as a ring would keep them.
   template <class Body>
   void tail(int64_t row, int64_t head, const Body& body) const {
     const int64_t later = args_.queries - (slice_.first + slice_.count);
     const int64_t tokens = args_.tail_lengths[row] - later;
     if (tokens <= 0) return;
     body(Segment{&row, 1, head, nullptr, args_.tail_keys, args_.tail_values,
-                 (row * args_.heads + head) * args_.tail_capacity, tokens, tokens - (slice_.count - 1)});
+                 (row * args_.heads + head) * args_.tail_capacity, tokens, tokens - (slice_.count - 1),
+                 args_.ring ? slice_.first + 1 - args_.ring->window : kNoneHidden});
   }
 
   Chunk chunk(const Segment& segment, int64_t first_reader, int64_t start, int64_t tokens) const {
@@ -149,7 +169,7 @@ class Cutting {
       return segment.packed ? nullptr : static_cast<const char*>(rows) + slot * dim * element_bytes_;
     };
     return {at(segment.keys, args_.key_dim), at(segment.values, args_.value_dim), tokens, segment.visible - start,
-            first_reader, segment.row_count, segment.head, segment.packed, slot};
+            segment.hidden - start, first_reader, segment.row_count, segment.head, segment.packed, slot};
   }
 
   const winnow_decode_args& args_;

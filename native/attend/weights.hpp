@@ -20,12 +20,21 @@ inline void cap_logits(float* logits, int64_t tokens, float cap) {
   for (int64_t t = 0; t < tokens; t += Vec::width) store(logits + t, size * tanh(load(logits + t) * inverse));
 }
 
+// The numbers of a vector's lanes.
+alignas(64) constexpr float kLaneNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// Overwrites row[0..used).
+inline void fill_before(float* row, int64_t used, float value) {
+  for (int64_t t = 0; t < used; t += Vec::width) {
+    store(row + t, if_less(load(kLaneNumbers), broadcast(static_cast<float>(used - t)), broadcast(value), load(row + t)));
+  }
+}
+
 // Overwrites row[used..padded), up to a whole vector.
 inline void fill_behind(float* row, int64_t used, int64_t padded, float value) {
-  alignas(64) static constexpr float kLanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const int64_t whole = used / Vec::width * Vec::width;
   for (int64_t t = whole; t < padded; t += Vec::width) {
-    store(row + t, if_less(load(kLanes), broadcast(static_cast<float>(used - t)), load(row + t), broadcast(value)));
+    store(row + t, if_less(load(kLaneNumbers), broadcast(static_cast<float>(used - t)), load(row + t), broadcast(value)));
   }
 }
 
@@ -42,6 +51,12 @@ inline float largest_of(const float* row, int64_t padded) {
 inline int64_t visible_tokens(const Shape& shape, const Chunk& chunk, int64_t query) {
   const int64_t visible = chunk.visible + shape.token_of(query);
   return visible < 0 ? 0 : least(visible, chunk.tokens);
+}
+
+// Of these the first ones that a query does not see.
+inline int64_t hidden_tokens(const Shape& shape, const Chunk& chunk, int64_t query) {
+  const int64_t hidden = chunk.hidden + shape.token_of(query);
+  return hidden < 0 ? 0 : least(hidden, chunk.tokens);
 }
 
 // numbers[q][t] *= the scale of token t, for the tokens [first, end); load_scales(t, rest) gives those from t on.
@@ -81,12 +96,14 @@ class Weights {
     for (int64_t q = 0; q < kQueries; ++q) {
       const int64_t query = first + q;
       const int64_t visible = query < shape.queries ? visible_tokens(shape, chunk, query) : 0;
+      const int64_t hidden = hidden_tokens(shape, chunk, query);
       float* row = logits + q * kLogitStride;
       if (shape.softcap > 0.0f) cap_logits(row, visible, shape.softcap);
       if (visible < padded) fill_behind(row, visible, padded, kNoMax);
+      if (hidden > 0) fill_before(row, hidden, kNoMax);
       max_[q] = largest_of(row, padded);
-      visible_[q] = visible;
-      all_see_ = least(all_see_, visible);
+      visible_[q] = hidden < visible ? visible : 0;
+      all_see_ = least(all_see_, visible_[q]);
       sums_[q] = broadcast(0.0f);
     }
   }

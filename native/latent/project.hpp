@@ -124,7 +124,8 @@ void answer(const winnow_decode_args& args, int64_t head, const void* sums, cons
       const int64_t count = least(kMaxChunkTokens, outputs - first);
       const Row *rows = rows_at<Row>(args, head, plain + first), *end = rows + count * args.key_dim;
       const T* scales = scales_at<Row, T>(args, head, plain + first);
-      score<kQueries, Row>(shape, {rows, end, count, count, 0, 1, 0, nullptr, 0}, scratch.query, scratch.edge, scratch.logits);
+      const Chunk chunk = {rows, end, count, count, kNoneHidden, 0, 1, 0, nullptr, 0};
+      score<kQueries, Row>(shape, chunk, scratch.query, scratch.edge, scratch.logits);
       for (int64_t q = 0; q < least(kQueries, shape.queries - from); ++q) {
         T* to = static_cast<T*>(args.output) + ((from + q) * heads + head) * outputs + first;
         const float* found = scratch.logits + q * kLogitStride;

@@ -23,7 +23,7 @@ constexpr int64_t kMatrixQueries = Vec::width >= 16 ? 48 : 16;
 // True where they are: every query sees all tokens, and these may not be multiplied as they lie, which is faster.
 template <class T>
 bool matrix_serves(const Shape& shape, const Chunk& chunk) {
-  return shape.queries >= kMatrixQueries && chunk.visible >= chunk.tokens && !multiplies_as_they_lie<T>(shape, chunk);
+  return shape.queries >= kMatrixQueries && all_see(shape, chunk) && !multiplies_as_they_lie<T>(shape, chunk);
 }
 
 // A block of tokens and a panel of kVectors vectors of queries.

@@ -65,9 +65,10 @@ class Known:
     def forget(self, tokens: int) -> None:
         self.keys, self.values = (held[:, :, : held.shape[2] - tokens] for held in self.held)
 
-    def attended(self, query: Tensor, spec: AttentionSpec) -> Tensor:
-        """[R, Hq, 1, D] -> [R, 1, Hq, Dv]"""
-        keys, values = (each.double() for each in self.last(self.window))
+    def attended(self, query: Tensor, spec: AttentionSpec, later: int = 0) -> Tensor:
+        """[R, Hq, 1, D] -> [R, 1, Hq, Dv], of a query before so many tokens that came later."""
+        tokens = self.keys.shape[2] - later
+        keys, values = (each[:, :, max(0, tokens - self.window) : tokens].double() for each in self.held)
         group = query.shape[1] // keys.shape[1]
         keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
         logits = query.double() @ keys.transpose(2, 3) * spec.scaling
@@ -90,7 +91,9 @@ class Known:
     room=st.sampled_from([0, 5, 90]),
     capped=st.booleans(),
     sinks=st.booleans(),
-    what=st.lists(st.sampled_from(["token", "token", "token", "back", "rows", "copy", "room", "order"]), max_size=90),
+    what=st.lists(
+        st.sampled_from(["token", "token", "token", "trial", "back", "rows", "copy", "room", "order"]), max_size=90
+    ),
 )
 def test_attention_is_over_the_last_tokens(
     rows: int,
@@ -121,6 +124,17 @@ def test_attention_is_over_the_last_tokens(
                 ring.over(query, again).double(), known.attended(query, again), rtol=0, atol=1e-5
             )
             assert all(map(torch.equal, ring.all_in_order(), known.last(window)))
+        elif each == "trial":
+            count = 2 + seed % 9
+            query, new = numbers(rows, heads * group, count, dims[0], seed=1000 + seed), known.more(count)
+            found = ring.attend_ahead(query, *new, spec)
+            assert found is not None
+            for token in range(count):
+                expected = known.attended(query[:, :, token : token + 1], spec, later=count - 1 - token)
+                torch.testing.assert_close(found[:, token : token + 1].double(), expected, rtol=0, atol=1e-5)
+            right = seed % (count + 1)
+            known.forget(count - right)
+            ring.take(*new, right)
         elif each == "back" and came:
             known.forget(1)
             ring.back_to(ring.seen - 1)
@@ -134,7 +148,7 @@ def test_attention_is_over_the_last_tokens(
             other.keys.fill_(torch.nan)
         elif each == "room":
             ring.make_room(seed)
-        came = each == "token"
+        came = each == "token" or (each == "trial" and right > 0)
         assert ring.seen.tolist() == [known.keys.shape[2]] * rows
         assert ring.keys.shape[2] <= window
         assert all(map(torch.equal, ring.in_order(), known.last(window - 1)))

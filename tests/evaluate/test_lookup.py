@@ -18,7 +18,7 @@ from winnow.cache import graphed, while_graphed
 from winnow.cache.host_graph import HostGraph
 from winnow.evaluate import answer_reader
 from winnow.evaluate.decoding import decode
-from winnow.evaluate.lookup import FEWEST, PromptLookup
+from winnow.evaluate.lookup import ALIKE, FEWEST, PromptLookup
 from winnow.evaluate.sampling import Sampling, most_likely
 from winnow.kernels import native
 
@@ -258,8 +258,13 @@ def test_candidates_of_a_pass_that_is_broken_off_are_taken_back(
 
 
 @pytest.mark.skipif(native.library() is None, reason="the native library was not built")
-@pytest.mark.parametrize("fold_every", [None, 64])
-@pytest.mark.parametrize("family", ["llama", "qwen3", "phi3", "mixtral", "deepseek_v3"])
+@pytest.mark.parametrize(
+    ("family", "fold_every"),
+    [
+        *((family, every) for family in ("llama", "qwen3", "phi3", "mixtral", "deepseek_v3") for every in (None, 64)),
+        *((family, None) for family in (*WINDOWS, *LINEAR) if family != "granitemoehybrid"),  # it repeats little
+    ],
+)
 def test_passes_on_trial_are_replayed(family: str, fold_every: int | None) -> None:
     expected, _, _, after = written(family, 0, count=160, fold_every=fold_every)
     graphs = []
@@ -275,11 +280,15 @@ def test_passes_on_trial_are_replayed(family: str, fold_every: int | None) -> No
             self.replays += 1
 
     # Logits of a replay are held against an ordinary pass, here to the bit.
-    with mock.patch.object(graphed, "HostGraph", Watched), mock.patch.object(while_graphed, "_SAME", 0.0):
+    with (
+        mock.patch.object(graphed, "HostGraph", Watched),
+        mock.patch.object(while_graphed, "_SAME", 0.0),
+        mock.patch.object(answer_reader, "SURELY", ALIKE),
+    ):
         found, _, sizes, behind = written(family, 3, count=160, fold_every=fold_every)
     assert found == expected
     torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
     several = [each.replays for each in graphs if each.output.shape[1] > 1]
     assert sum(several) > 3
     # Hooks of the model see every pass, however it was done.
-    assert sizes.count(4) >= sum(several)
+    assert sum(size > 1 for size in sizes) >= sum(several)

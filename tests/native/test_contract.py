@@ -15,6 +15,7 @@ HEADER = Path(__file__).parents[2] / "native" / "winnow_native.h"
 STRUCTS = {
     "winnow_rows": native_args.RowsArgs,
     "winnow_part": native_args.PartArgs,
+    "winnow_ring": native_args.RingArgs,
     "winnow_decode_args": native_args.DecodeArgs,
     "winnow_prune_args": native_args.PruneArgs,
     "winnow_rotate_args": native_args.RotateArgs,

@@ -35,8 +35,7 @@ int64_t fewest_of_many(const Shape& shape, const Chunk& chunk) {
 // Many queries that all see the chunk. A step of decoding has few, and asks no further.
 template <class T>
 bool many_serve(const Shape& shape, const Chunk& chunk) {
-  return shape.queries > kMostTileQueries && chunk.visible >= chunk.tokens &&
-         shape.queries >= fewest_of_many<T>(shape, chunk);
+  return shape.queries > kMostTileQueries && all_see(shape, chunk) && shape.queries >= fewest_of_many<T>(shape, chunk);
 }
 
 template <class T>

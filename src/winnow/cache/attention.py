@@ -65,8 +65,8 @@ def winnow_attention(
     Returns ([R, Q, Hq, Dv], None): there are no attention weights to return.
     """
     handle = handle_of(key)
-    is_plain = attention_mask is None and _REFUSED.isdisjoint(kwargs)
-    if handle is not None and is_plain and (handle.values is value or handle.is_expanded):
+    is_usual = _REFUSED.isdisjoint(kwargs)
+    if handle is not None and is_usual and attention_mask is None and (handle.values is value or handle.is_expanded):
         attended = handle.layer.attend_token(handle, module, query, key, value, scaling, softcap, s_aux)
         if attended is not None:
             return attended, None
@@ -76,7 +76,7 @@ def winnow_attention(
         def over(keys: Tensor, values: Tensor) -> Tensor:
             return _ordinary(module, query, keys, values, attention_mask, spec, dropout, is_causal, kwargs)
 
-        return over_window(query, key, value, spec, is_plain and not dropout, over), None
+        return over_window(query, key, value, spec, attention_mask, is_usual and not dropout, over), None
     handle.values = None
     key, value = plain(key), plain(value)
     if attention_mask is not None:
@@ -118,8 +118,8 @@ def winnow_mask(
     boolean 4-D masks. Those of sliding windows without padding are a `WindowMask`, which has entries when asked.
     """
     if not isinstance(kv_length, LogicalLength):
-        if q_length == 1 and this_thread.recording is not None:
-            return None  # a token sees all of its window, which would need a larger mask every time
+        if this_thread.recording is not None:
+            return None  # a ring keeps its window by itself, and a mask would have to be larger every time
         sizes = (batch_size, q_length, kv_length, q_offset, kv_offset)
         windowed = window_mask(sizes, mask_function, attention_mask, kwargs)
         if windowed is not None:

@@ -375,17 +375,11 @@ class CompressedCache(Cache):
             check_no_gradients(key_states, value_states)
         slides = type(layer) is CompactSlidingLayer  # a linear state beside it cannot be put back
         decoding = slides and self._is_decoding()
-        if decoding and layer.awaits(key_states) and notes_arrive(self.compression.model()):
+        if decoding and layer.awaits(key_states, self.compression.on_trial) and notes_arrive(self.compression.model()):
             progress.enter(part)
             progress.before[part] = layer.mark()
             leave(layer, progress, key_states)
             return key_states, value_states
-        if decoding and self.compression.on_trial and layer.ring is not None:
-            progress.enter(part)
-            progress.before[part] = layer.mark()
-            found = layer.look_ahead(key_states, value_states)
-            progress.leave()
-            return found
         if decoding:
             refuse_recording("a sliding window that lies in its order")
             layer.lay_in_order()

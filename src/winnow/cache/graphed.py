@@ -62,6 +62,8 @@ class _Graph:
     fed: _Fed
     queries: list[Tensor | None]
     """Those of every layer, on a CPU."""
+    tried: list[tuple[Tensor, Tensor] | None]
+    """Keys and values on trial of every sliding layer."""
     replays: int = 0
 
 
@@ -233,10 +235,10 @@ class GraphedDecoder:
         if graph is not None and not graph.memory.same_as(now):
             self._forget()
             graph = None
-        if now is None or self._graph is None or self._sliding or self._states:
+        if now is None or any(layer.room() < count for layer in self._layers):
             return None
-        if any(layer.room() < count for layer in self._layers):
-            return None
+        self._windows = Windows(self._sliding)
+        self._states.make_writable()
         if graph is None:
             self._tried[count] += 1
             if self._tried[count] < WORTH:
@@ -278,6 +280,11 @@ class GraphedDecoder:
         for layer in self._layers:
             CompressedLayer.crop(layer, -1)  # without a state beside its attention, which is back
 
+    def take_back_trial(self, count: int, states: list[KeptState]) -> None:
+        """Takes back all the `count` tokens of an attempt, with the `states()` before it."""
+        self._cache.end_trial(count)
+        self._states.take_back(states)
+
     # --- ways of a step ------------------------------------------------------------------------------------------
 
     def _ordinary(self) -> Tensor:
@@ -303,6 +310,8 @@ class GraphedDecoder:
             else:
                 for layer, queries in zip(self._layers, graph.queries, strict=True):
                     layer.count_trial(count, queries)
+                for window, tried in zip(self._sliding, graph.tried, strict=True):
+                    window.try_again(tried)
         self._held.lengths.add_(count)
         return graph.captured.output.clone()
 
@@ -348,7 +357,8 @@ class GraphedDecoder:
             captured = capture(lambda: self._placed_pass(places, fed), self._device)
             for layer, mark in zip(self._layers, marks, strict=True):
                 queries.append(layer.end_capture(mark, count))
-            self._windows.check_grown()
+            self._windows.check_grown(count)
+            tried = [window.try_again(None) for window in self._sliding]
             self._states.check_in_place(states)
         except BaseException:
             self._states.take_back(states)
@@ -359,7 +369,7 @@ class GraphedDecoder:
             self._forget()
             self._place_rows()
             raise
-        return _Graph(captured, memory, places, fed, queries)
+        return _Graph(captured, memory, places, fed, queries, tried)
 
     def _places(self, memory: StepMemory) -> Places | None:
         """Places of the next token that a device knows; None on a CPU, where kernels count tokens."""

@@ -125,38 +125,66 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
     # --- single tokens -----------------------------------------------------------------------------------------
 
-    def awaits(self, keys: Tensor) -> bool:
-        """True if keys [R, H, Q, D] may be left to an attention function, which adds them by `attend`."""
-        return keys.shape[2] == 1 and self.is_initialized and not self.record_past and reads(keys)
+    def awaits(self, keys: Tensor, on_trial: bool) -> bool:
+        """True if keys [R, H, n, D] may be left to an attention function, which adds them by `attend`.
+
+        They are of one token, or of several on trial.
+        """
+        few = keys.shape[2] == 1 or (on_trial and self.ring is not None)
+        return few and self.is_initialized and not self.record_past and reads(keys)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -> Tensor | None:
-        """Takes keys [R, H, 1, D] and values [R, H, 1, Dv] of a token, and attends over its window.
+        """Takes keys [R, H, n, D] and values [R, H, n, Dv] of a token, or notes those on trial, and attends.
 
-        query [R, Hq, 1, D] -> output [R, 1, Hq, Dv]. None, and nothing was done, for what the library does not take.
+        query [R, Hq, n, D] -> output [R, n, Hq, Dv]. None, and nothing was done, for what the library does not take.
         """
         ring = self._as_ring()
+        if keys.shape[2] > 1:
+            keys, values = keys.detach().contiguous(), values.detach().contiguous()
+            output = ring.attend_ahead(query, keys, values, spec)
+            if output is not None:
+                self._tried = keys, values
+            return output
         output = ring.attend(query, keys, values, spec)
         if output is not None:
             # In one step, so that an interrupt finds all of it done or nothing.
             self.__dict__.update(ring=ring, _keys=None, _values=None)
         return output
 
-    def look_ahead(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [R, H, N + n, D] and values of a ring's window and, behind it, of n tokens on trial.
-
-        The ring takes these with `end_trial`, so that its memory stays what graphs know.
-        """
+    def attend_again(self, query: Tensor, spec: AttentionSpec) -> Tensor | None:
+        """Attention of another layer over the same windows: [R, Hq, n, D] -> [R, n, Hq, Dv]; None as `attend`."""
         assert self.ring is not None
-        held = self.ring.in_order()
-        self._tried = keys.detach(), values.detach()
-        return torch.cat([held[0], keys], dim=2), torch.cat([held[1], values], dim=2)
+        return self.ring.over(query, spec) if self._tried is None else self.ring.attend_ahead(query, *self._tried, spec)
+
+    def laid_with(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [R, H, N + n, D] and values of the window and, behind it, of n new tokens, in their order.
+
+        A ring takes those on trial with `end_trial`, so that its memory stays what graphs know.
+        """
+        if self.ring is None or keys.shape[2] == 1:
+            return self.update(keys, values)
+        self._tried = keys.detach().contiguous(), values.detach().contiguous()
+        return self.all_in_order()
+
+    def all_in_order(self) -> tuple[Tensor, Tensor]:
+        """Keys [R, H, N, D] and values that the latest tokens saw, and those on trial, of a ring."""
+        assert self.ring is not None
+        if self._tried is None:
+            return self.ring.all_in_order()
+        pairs = zip(self.ring.in_order(), self._tried, strict=True)
+        keys, values = (torch.cat(each, dim=2) for each in pairs)
+        return keys, values
+
+    def try_again(self, tried: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
+        """Keys and values on trial from now on, in place of those that are returned; None: there are none."""
+        before, self._tried = self._tried, tried
+        return before
 
     def end_trial(self, wrong: int) -> None:
         """Takes all but the last `wrong` of the tokens that were on trial."""
-        tried, self._tried = self._tried, None
+        tried = self.try_again(None)
         if tried is not None and self.ring is not None:
-            right = tried[0].shape[2] - wrong
-            self.ring.take(*(each[:, :, :right] for each in tried))
+            self.ring.take(*tried, tried[0].shape[2] - wrong)
 
     def make_room(self, tokens: int) -> None:
         """Room for so many more tokens in a ring, at once or when it is made."""

@@ -1,7 +1,8 @@
 """The note that a sliding layer leaves on keys for the attention function.
 
-A window that moves costs a copy of itself for every token, but a ring takes a token as it is. The attention function
-alone knows how the model attends. So keys of one token may be left to it: it adds them to the window, and attends.
+A window that moves costs a copy of itself for every token, but a ring takes a token as it is, and attends with some on
+trial that it does not take yet. The attention function alone knows how the model attends. So keys of such tokens may be
+left to it: it adds them to the window, and attends.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.progress import Progress
 from winnow.cache.sliding_layer import CompactSlidingLayer, RingMark, SlidingMark
+from winnow.cache.window_mask import WindowMask
 from winnow.errors import GraphError
 from winnow.kernels.interface import AttentionSpec
 from winnow.kernels.recording import this_thread
@@ -25,7 +27,7 @@ ATTRIBUTE = "_winnow_window"
 
 @dataclass(eq=False, slots=True)
 class SlidingToken:
-    """One token of every row that the attention function is to add to a layer's window."""
+    """Tokens of every row, one or some on trial, that the attention function is to add to a layer's window."""
 
     layer: CompactSlidingLayer
     progress: Progress
@@ -35,7 +37,7 @@ class SlidingToken:
 
 
 def leave(layer: CompactSlidingLayer, progress: Progress, keys: Tensor) -> None:
-    """Notes on keys [R, H, 1, D] that the attention function adds them to a layer."""
+    """Notes on keys [R, H, n, D] that the attention function adds them to a layer."""
     setattr(keys, ATTRIBUTE, SlidingToken(layer, progress))
 
 
@@ -64,12 +66,13 @@ def over_window(
     keys: Tensor,
     values: Tensor,
     spec: AttentionSpec,
+    mask: Tensor | None,
     is_plain: bool,
     attend: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """Attention [R, Q, Hq, Dv] of queries over keys and values, or over the window that these are left to.
 
-    is_plain: nothing but `spec` changes what the query of one token sees. attend: over any keys and values. Raises
+    is_plain: nothing but `spec` and `mask` changes what queries see. attend: over any keys and values. Raises
     CacheError for a query that wants gradients, and GraphError where a recorded step attends otherwise than before.
     """
     note = getattr(keys, ATTRIBUTE, None)
@@ -78,17 +81,23 @@ def over_window(
     if not isinstance(note, SlidingToken):
         return attend(keys, values)
     check_no_gradients(query)
+    is_plain = is_plain and _tells_no_more(mask, note.layer)
     if note.taken:
         return _once_more(note, query, spec, is_plain, attend)
     output = note.layer.attend(query, keys, values, spec) if is_plain else None
     if output is None:
         if this_thread.recording is not None:
             raise GraphError("attention over a sliding layer of this model goes another way.")
-        note.window = note.layer.update(keys, values)
+        note.window = note.layer.laid_with(keys, values)
         output = attend(*note.window)
     note.taken = True
     note.progress.leave()
     return output
+
+
+def _tells_no_more(mask: Tensor | None, layer: CompactSlidingLayer) -> bool:
+    """True for the mask of a layer's window, which a ring keeps by itself."""
+    return mask is None or (isinstance(mask, WindowMask) and mask.window == layer.sliding_window)
 
 
 def _once_more(
@@ -99,12 +108,11 @@ def _once_more(
     attend: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """Attention of another layer over the window of the one that it shares keys and values with."""
-    ring = note.layer.ring
-    if note.window is None and ring is not None:
-        if is_plain:
-            return ring.over(query, spec)
-        note.window = ring.all_in_order()
-    assert note.window is not None
+    if note.window is None:
+        output = note.layer.attend_again(query, spec) if is_plain else None
+        if output is not None:
+            return output
+        note.window = note.layer.all_in_order()
     return attend(*note.window)
 
 
@@ -124,9 +132,9 @@ class Windows:
         """True if no token came since."""
         return not any(self._came())
 
-    def check_grown(self) -> None:
-        """Raises GraphError unless each has one more token."""
-        if any(came != 1 for came in self._came()):
+    def check_grown(self, count: int) -> None:
+        """Raises GraphError unless each has so many more tokens."""
+        if any(came != count for came in self._came()):
             raise GraphError("attention over a sliding layer of this model goes another way.")
 
     def _came(self) -> list[int]:

@@ -170,11 +170,12 @@ class _Steps:
         return expected
 
     def _attempted(self, tokens: StepTokens, ordinary: Callable[[], Tensor]) -> Tensor | None:
-        """The same of several tokens on trial, which have graphs once single ones have."""
+        """The same of several tokens on trial, once a single one came."""
         model, decoder, seen = self._model, self._decoder, tokens.cache.get_seq_length()
         if decoder is None or not _is(self._latest, tokens.cache) or not _fit_on_trial.get(model, True):
             return None
         try:
+            states = [] if model in _fit_on_trial else decoder.states()
             logits = decoder.attempt(tokens.tokens, tokens.positions)
         except (GraphError, torch.OutOfMemoryError):
             _fit_on_trial[model] = False
@@ -183,7 +184,7 @@ class _Steps:
             return None
         if logits is None or model in _fit_on_trial or decoder.attempts(tokens.tokens.shape[1]) < _SECOND:
             return logits
-        tokens.cache.end_trial(tokens.tokens.shape[1])
+        decoder.take_back_trial(tokens.tokens.shape[1], states)
         expected = ordinary()
         self._note(_fit_on_trial, logits, expected)
         return expected

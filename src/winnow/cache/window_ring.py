@@ -14,8 +14,10 @@ from winnow.cache.tail import FIRST_CAPACITY, GROWTH
 from winnow.cache.writable import writable
 from winnow.errors import GraphError
 from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
+from winnow.kernels.native import NativePlan
 from winnow.kernels.recording import this_thread
-from winnow.kernels.step import DecodeStep, Ring
+from winnow.kernels.segments import Ring
+from winnow.kernels.step import DecodeStep, take_into
 
 
 class WindowRing:
@@ -82,20 +84,24 @@ class WindowRing:
             step.note(recording, None, query, keys, values, output)
         return output
 
-    def take(self, keys: Tensor, values: Tensor) -> None:
-        """Takes keys [R, H, n, D] and values [R, H, n, Dv] of tokens of even rows, which attended already."""
-        new, first = keys.shape[2], self.longest
-        if not new:
-            return
-        self.make_room(new)
-        last = (first + new - 1) % self.window
-        places = torch.arange(max(first, first + new - self.window), first + new, device=keys.device)
-        for held, given, spare in zip((self.keys, self.values), (keys, values), self._spares, strict=True):
-            # What the last of them takes the place of may be one of them.
-            spare[:, :, 0] = given[:, :, new - 1 - self.window] if new > self.window else held[:, :, last]
-            held.index_copy_(2, places % self.window, given[:, :, -len(places) :])
-        self.seen += new
-        self._lengths.copy_(torch.from_numpy(self.seen.clip(max=self.window)))
+    def attend_ahead(self, query: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -> Tensor | None:
+        """Attends with tokens of every row over their windows, as if each had come by itself, but takes none.
+
+        query [R, Hq, n, D], keys [R, H, n, D] and values [R, H, n, Dv], contiguous -> output [R, n, Hq, Dv]. None for
+        what the library does not take.
+        """
+        if query.dtype != self.keys.dtype or query.shape[-1] != self.keys.shape[-1]:
+            return None
+        # As an array, without torch, which a recording would note.
+        lengths = torch.from_numpy(np.full(len(self.seen), keys.shape[2]))
+        new = TailSegments(keys, values, lengths)
+        return NativePlan([None] * len(self.seen), new, spec, ring=self._ring()).run(query)
+
+    def take(self, keys: Tensor, values: Tensor, count: int) -> None:
+        """Takes the first `count` of tokens, keys [R, H, n, D] and values [R, H, n, Dv], which attended already."""
+        if count:
+            self.make_room(count)
+            take_into(self._ring(), keys, values, count)
 
     def over(self, query: Tensor, spec: AttentionSpec) -> Tensor:
         """Attention of another layer over the windows of the latest token: [R, Hq, 1, D] -> [R, 1, Hq, Dv]."""
@@ -190,7 +196,7 @@ class WindowRing:
         return self._step
 
     def _called(self, query: Tensor) -> DecodeStep | None:
-        return DecodeStep.around(self._plan, Ring(self._columns(), self._seen_there, *self._spares, self.window), query)
+        return DecodeStep.around(self._plan, self._ring(), query)
 
     def _last(self, tokens: int) -> tuple[Tensor, Tensor]:
         assert self.is_even
@@ -199,6 +205,9 @@ class WindowRing:
 
     def _planned(self, spec: AttentionSpec) -> DecodePlan:
         return DecodePlan([None] * len(self.seen), self._columns(), spec)
+
+    def _ring(self) -> Ring:
+        return Ring(self._columns(), self._seen_there, *self._spares, self.window)
 
     def _columns(self) -> TailSegments:
         return TailSegments(self.keys, self.values, self._lengths)

@@ -41,6 +41,7 @@ from winnow.kernels.native_args import (
     NormArgs,
     PrefillArgs,
     PruneArgs,
+    RingArgs,
     RotaryArgs,
     RotateArgs,
     ScanArgs,
@@ -51,10 +52,10 @@ from winnow.kernels.native_args import (
 )
 from winnow.kernels.openmp import lend_threads
 from winnow.kernels.recording import LibraryCall, this_thread
-from winnow.kernels.segments import AttentionSpec, TailSegments
+from winnow.kernels.segments import AttentionSpec, Ring, TailSegments
 from winnow.kernels.sizes import AskedSizes, LayerSizes, check_layer, check_query
 
-ABI = 24
+ABI = 25
 ISAS = ("amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable")
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
@@ -197,12 +198,16 @@ class NativePlan:
         tail: TailSegments,
         spec: AttentionSpec,
         matrices: HeadMatrices | None = None,
+        ring: Ring | None = None,
     ) -> None:
         """matrices: what heads make of latents, where keys are latents and values the rotated keys of the same tokens.
+        ring: tokens before those of the tail, which then are the new ones alone, and see the last `window` of all.
 
         Raises ValueError when these, prefixes and tail do not fit together.
         """
         self.sizes = check_layer(prefixes, tail)
+        if ring is not None and check_layer(prefixes, ring.columns) != self.sizes:
+            raise ValueError(f"the ring {list(ring.columns.keys.shape)} does not fit the tail {list(tail.keys.shape)}")
         self.asked = asked_sizes(self.sizes, matrices, tail.keys)
         self._decode = loaded_library().winnow_decode
         self._dtype = tail.keys.dtype
@@ -211,7 +216,8 @@ class NativePlan:
         self._sinks = sinks
         parts, bounds, alive = part_list(prefixes)
         latent = None if matrices is None else _latent_args(matrices)
-        self._alive = (tail, parts, bounds, alive, matrices, latent)
+        before = None if ring is None else _ring_args(ring)
+        self._alive = (tail, parts, bounds, alive, matrices, latent, ring, before)
         self._args = DecodeArgs(
             rows=rows,
             heads=heads,
@@ -228,6 +234,7 @@ class NativePlan:
             tail_values=tail.values.data_ptr(),
             tail_lengths=tail.lengths.data_ptr(),
             latent=None if latent is None else ctypes.addressof(latent),
+            ring=None if before is None else ctypes.addressof(before),
         )
         self._reference = ctypes.byref(self._args)
         self._accepted: torch.Size | None = None
@@ -297,6 +304,11 @@ def asked_sizes(sizes: LayerSizes, matrices: HeadMatrices | None, keys: Tensor) 
 def _latent_args(matrices: HeadMatrices) -> LatentArgs:
     bits = 16 if matrices.scales is None else 8
     return LatentArgs(matrices.plain, matrices.outputs, matrices.weight.data_ptr(), address(matrices.scales), bits)
+
+
+def _ring_args(ring: Ring) -> RingArgs:
+    keys, values = ring.columns.keys, ring.columns.values
+    return RingArgs(keys.data_ptr(), values.data_ptr(), keys.shape[2], ring.window, ring.seen.data_ptr())
 
 
 def standing_for(dtype: torch.dtype, shape: Sequence[int]) -> Tensor:

@@ -110,6 +110,16 @@ class LatentArgs(ctypes.Structure):
     )
 
 
+class RingArgs(ctypes.Structure):
+    """Mirror of winnow_ring."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("keys", "values")),
+        *((name, ctypes.c_int64) for name in ("capacity", "window")),
+        ("seen", ctypes.c_void_p),
+    )
+
+
 class DecodeArgs(ctypes.Structure):
     """Mirror of winnow_decode_args."""
 
@@ -121,7 +131,7 @@ class DecodeArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("sinks", "parts", "part_bounds")),
         *((name, ctypes.c_void_p) for name in ("tail_keys", "tail_values", "tail_lengths", "query")),
         *((name, ctypes.c_int64) for name in ("query_row_stride", "query_head_stride", "query_token_stride")),
-        *((name, ctypes.c_void_p) for name in ("output", "latent")),
+        *((name, ctypes.c_void_p) for name in ("output", "latent", "ring")),
     )
 
 
@@ -346,6 +356,7 @@ def shared_constants() -> dict[str, int]:
         "rows": RowsArgs,
         "part": PartArgs,
         "latent": LatentArgs,
+        "ring": RingArgs,
         "decode_args": DecodeArgs,
         "prune_args": PruneArgs,
         "rotate_args": RotateArgs,

@@ -1,4 +1,4 @@
-"""Input of every kernel beside prefixes: a dense tail, and the way from logits to weights."""
+"""Input of kernels beside prefixes: a dense tail, a ring, and the way from logits to weights."""
 
 from __future__ import annotations
 
@@ -18,6 +18,20 @@ class TailSegments(NamedTuple):
     """[R] int64 on the CPU: valid tokens per row, those of the current call included. May be updated in place."""
     lengths_there: Tensor | None = None
     """The same on the device of the keys, updated in place as well; None: it is sent there at every step."""
+
+
+class Ring(NamedTuple):
+    """Buffers of R rows in which the token t of a row lies in column t % W."""
+
+    columns: TailSegments
+    """The buffers, of which rows attend to as many columns as their lengths say."""
+    seen: Tensor
+    """[R] int64: tokens of all times, which grow in place as lengths do."""
+    spare_keys: Tensor
+    """[R, H, 1, D]: what the latest token took the place of."""
+    spare_values: Tensor
+    """[R, H, 1, Dv]"""
+    window: int
 
 
 class AttentionSpec(NamedTuple):

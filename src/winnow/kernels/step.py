@@ -18,22 +18,8 @@ from winnow.kernels import native
 from winnow.kernels.native import NativePlan, error_of
 from winnow.kernels.native_args import BAD_LENGTH, AppendArgs, ColumnsArgs, StepArgs
 from winnow.kernels.recording import CallRecording, LibraryCall
-from winnow.kernels.segments import TailSegments
+from winnow.kernels.segments import Ring, TailSegments
 from winnow.kernels.sizes import AskedSizes, LayerSizes
-
-
-class Ring(NamedTuple):
-    """Buffers of R rows in which the token t of a row lies in column t % W."""
-
-    columns: TailSegments
-    """The buffers, of which rows attend to as many columns as their lengths say."""
-    seen: Tensor
-    """[R] int64: tokens of all times, which grow in place as lengths do."""
-    spare_keys: Tensor
-    """[R, H, 1, D]: what the latest token took the place of."""
-    spare_values: Tensor
-    """[R, H, 1, Dv]"""
-    window: int
 
 
 def native_plan(plan: object) -> NativePlan | None:
@@ -94,10 +80,7 @@ class DecodeStep:
         kernels, tail = native_plan(plan), ring.columns
         if kernels is None:
             return None
-        tokens = _new_tokens(1, tail.keys, tail.values, tail.lengths)
-        tokens.first.spare, tokens.second.spare = ring.spare_keys.data_ptr(), ring.spare_values.data_ptr()
-        tokens.seen, tokens.window = ring.seen.data_ptr(), ring.window
-        return cls(kernels, tail, (tokens, AppendArgs()), query, ring)
+        return cls(kernels, tail, (_tokens_of_ring(1, ring), AppendArgs()), query, ring)
 
     def __init__(
         self,
@@ -168,6 +151,26 @@ class DecodeStep:
         args.column, args.threads = column, threads
         status: int = self._step(self._reference)
         return status
+
+
+def take_into(ring: Ring, keys: Tensor, values: Tensor, count: int) -> None:
+    """Has a ring take the first `count` of contiguous tokens [R, H, n, D] and [R, H, n, Dv].
+
+    Raises ValueError, and nothing is written, where a column is beyond the buffers.
+    """
+    args = _tokens_of_ring(keys.shape[2], ring)
+    args.tokens, args.first.source, args.second.source = count, keys.data_ptr(), values.data_ptr()
+    status = native.loaded_library().winnow_append(ctypes.byref(args))
+    if status:
+        raise error_of(status)
+
+
+def _tokens_of_ring(count: int, ring: Ring) -> AppendArgs:
+    columns = ring.columns
+    tokens = _new_tokens(count, columns.keys, columns.values, columns.lengths)
+    tokens.first.spare, tokens.second.spare = ring.spare_keys.data_ptr(), ring.spare_values.data_ptr()
+    tokens.seen, tokens.window = ring.seen.data_ptr(), ring.window
+    return tokens
 
 
 def _new_tokens(count: int, first: Tensor, second: Tensor | None = None, lengths: Tensor | None = None) -> AppendArgs:
