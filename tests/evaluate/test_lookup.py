@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 from unittest import mock
 
@@ -14,13 +15,17 @@ from transformers import PreTrainedModel
 
 from support.families import build, prompt
 from winnow import CompressedCache
-from winnow.cache import graphed, while_graphed
+from winnow.cache import graphed, host_graph, while_graphed
 from winnow.cache.host_graph import HostGraph
+from winnow.cache.state_calls import StateCalls
+from winnow.cache.trial import Trial
+from winnow.cache.while_graphed import step_graphs
 from winnow.evaluate import answer_reader
 from winnow.evaluate.decoding import decode
 from winnow.evaluate.lookup import ALIKE, FEWEST, PromptLookup
 from winnow.evaluate.sampling import Sampling, most_likely
 from winnow.kernels import native
+from winnow.models.loading import use_own_layers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 METHOD = "adakv(window=4) @ 12"
@@ -91,6 +96,7 @@ def ready(
 ) -> tuple[PreTrainedModel, CompressedCache, Tensor, Tensor]:
     """A model, a cache that holds a prompt full of repeats, the prompt and the logits behind it."""
     model = build(family) if window is None else build(family, sliding_window=window)
+    use_own_layers(model)
     model.set_attn_implementation("winnow")
     ids = prompt(length=9, seed=3).repeat(1, 5)
     cache = CompressedCache(model, method, **options)
@@ -292,3 +298,41 @@ def test_passes_on_trial_are_replayed(family: str, fold_every: int | None) -> No
     assert sum(several) > 3
     # Hooks of the model see every pass, however it was done.
     assert sum(size > 1 for size in sizes) >= sum(several)
+
+
+@pytest.mark.skipif(native.library() is None, reason="the native library was not built")
+@pytest.mark.parametrize("family", LINEAR)
+@pytest.mark.parametrize("size", [2, 5])
+def test_right_tokens_come_into_states_from_the_memory_of_a_replay(family: str, size: int) -> None:
+    model, cache, _, _ = ready(family)
+    other = copy.deepcopy(cache)
+    trial, again, taken = Trial(cache), 0, []
+
+    class Watched(StateCalls):
+        def take(self, tokens: int) -> None:
+            super().take(tokens)
+            taken.append(tokens)
+
+    def read(tokens: list[int], into: CompressedCache) -> Tensor:
+        logits: Tensor = model(input_ids=torch.tensor([tokens]), past_key_values=into).logits
+        return logits
+
+    with torch.no_grad(), mock.patch.object(host_graph, "StateCalls", Watched), step_graphs(model):
+        read([3], cache)
+        for number in range(3 * size):
+            tokens, wrong = prompt(length=size, seed=number)[0].tolist(), number % size
+            with trial.passing():
+                read(tokens, cache)
+            if again := trial.end(size, wrong):
+                with trial.passing():
+                    read(tokens[:again], cache)
+                trial.end(again, 0)
+        assert not again
+        assert not trial.reads_again
+    with torch.no_grad():
+        read([3], other)
+        for number in range(3 * size):
+            for token in prompt(length=size, seed=number)[0, : size - number % size].tolist():
+                read([token], other)
+        torch.testing.assert_close(read([5], cache), read([5], other), rtol=0, atol=1e-5)
+    assert set(taken) == set(range(1, size + 1))

@@ -26,6 +26,7 @@ from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Progress
 from winnow.cache.recent_queries import columns_of
 from winnow.cache.spanning import LayersTogether
+from winnow.cache.state_calls import StateCalls
 from winnow.composition.byte_budget import Spending
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.errors import BudgetError, CacheError, MethodError
@@ -73,6 +74,8 @@ class Compression:
     """Set while a waiting prompt is read again: layers then keep nothing."""
     on_trial: bool = False
     """True while tokens come of which the last may be wrong; see `Trial`."""
+    state_calls: StateCalls | None = None
+    """Those of the latest pass on trial, where it was a replay that has them; see `Trial`."""
     replayed: Replayed | None = None
     """Findings of that, for the method."""
     progress: Progress = field(default_factory=Progress)

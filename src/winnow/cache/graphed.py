@@ -28,6 +28,7 @@ from winnow.cache.placed_step import Places
 from winnow.cache.prefix import Prefix
 from winnow.cache.sliding_layer import CompactSlidingLayer
 from winnow.cache.sliding_step import Windows
+from winnow.cache.state_calls import StateCalls
 from winnow.cache.step_memory import StepMemory
 from winnow.cache.writable import writable
 from winnow.errors import CacheError, GraphError
@@ -64,6 +65,8 @@ class _Graph:
     """Those of every layer, on a CPU."""
     tried: list[tuple[Tensor, Tensor] | None]
     """Keys and values on trial of every sliding layer."""
+    state_calls: StateCalls | None
+    """Calls that take right tokens into linear states, of a pass on trial."""
     replays: int = 0
 
 
@@ -281,9 +284,18 @@ class GraphedDecoder:
             CompressedLayer.crop(layer, -1)  # without a state beside its attention, which is back
 
     def take_back_trial(self, count: int, states: list[KeptState]) -> None:
-        """Takes back all the `count` tokens of an attempt, with the `states()` before it."""
+        """Takes back all the `count` tokens of an attempt, with the `states()` before it.
+
+        If these tokens come into other states by `StateCalls` than the attempt left, it has none from now on.
+        """
         self._cache.end_trial(count)
+        calls, found = self._trials[count].state_calls, self.states()
         self._states.take_back(states)
+        if calls is not None:
+            calls.take(count)
+            if not self._states.are_as(found):
+                self._trials[count].state_calls = None
+            self._states.take_back(states)
 
     # --- ways of a step ------------------------------------------------------------------------------------------
 
@@ -312,6 +324,7 @@ class GraphedDecoder:
                     layer.count_trial(count, queries)
                 for window, tried in zip(self._sliding, graph.tried, strict=True):
                     window.try_again(tried)
+                self._cache.compression.state_calls = graph.state_calls
         self._held.lengths.add_(count)
         return graph.captured.output.clone()
 
@@ -369,7 +382,10 @@ class GraphedDecoder:
             self._forget()
             self._place_rows()
             raise
-        return _Graph(captured, memory, places, fed, queries, tried)
+        state_calls = None
+        if count > 1 and isinstance(captured, HostGraph):
+            state_calls = captured.state_calls(self._states, count)
+        return _Graph(captured, memory, places, fed, queries, tried, state_calls)
 
     def _places(self, memory: StepMemory) -> Places | None:
         """Places of the next token that a device knows; None on a CPU, where kernels count tokens."""

@@ -18,7 +18,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from winnow.cache.linear_states import LinearStates
 from winnow.cache.operators import Kind, adds_rows, into_memory, kind_of, made_by, takes_places
+from winnow.cache.state_calls import StateCalls
 from winnow.kernels.recording import LibraryCall, this_thread
 from winnow.kernels.repeated import RepeatedCalls
 
@@ -48,6 +50,10 @@ class HostGraph:
         if not self._done:
             self._recording.repeat()
         self._done = False
+
+    def state_calls(self, states: LinearStates, count: int) -> StateCalls | None:
+        """The calls that change states in a pass of `count` tokens; None where some change in another way."""
+        return self._recording.state_calls(states, count)
 
 
 class _Sum(NamedTuple):
@@ -85,6 +91,10 @@ class _Recording(TorchDispatchMode):
             self._together = list(_together(self._calls, self.threads))
         for work in self._together:
             work()
+
+    def state_calls(self, states: LinearStates, count: int) -> StateCalls | None:
+        """See `HostGraph.state_calls`."""
+        return StateCalls.among(self._calls, states.convolved(), states.recurrent(), count, self.threads)
 
     @contextmanager
     def listening(self) -> Iterator[None]:

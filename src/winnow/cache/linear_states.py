@@ -36,6 +36,14 @@ class LinearStates:
         """The memory in which they are."""
         return tuple(states[index] for states, index in self._places())
 
+    def convolved(self) -> list[Tensor]:
+        """Those of convolutions, [R, C, L] each: their last inputs."""
+        return [state for layer in self._layers for state in layer.conv_states.values() if state is not None]
+
+    def recurrent(self) -> list[Tensor]:
+        """All others."""
+        return [state for layer in self._layers for state in layer.recurrent_states.values() if state is not None]
+
     def make_writable(self) -> None:
         """Has those that were made in inference mode be changed outside it, too."""
         for states, index in self._places():
@@ -63,6 +71,10 @@ class LinearStates:
         for kept in mark:
             kept.tensor.copy_(kept.copied)
             kept.states[kept.number] = kept.tensor
+
+    def are_as(self, mark: Sequence[KeptState]) -> bool:
+        """True if all of them are, to the bit, as they were."""
+        return all(torch.equal(kept.tensor, kept.copied) for kept in mark)
 
     def check_in_place(self, mark: list[KeptState]) -> None:
         """Raises GraphError where other tensors have come into their places."""

@@ -22,12 +22,16 @@ class Trial:
         self._windows = cache.sliding_layers()
         self._states = LinearStates(cache.layers)
         self._kept: list[KeptState] = []
+        self._reads_again = bool(self._states)
         self._is_possible = not starts_anew(cache.config) and cache.holds_rows_alone()
 
     @property
     def reads_again(self) -> bool:
-        """True where right tokens have to be read again if others were wrong: linear states keep no tokens."""
-        return bool(self._states)
+        """True where right tokens have to be read again if others are wrong, as far as the latest pass tells.
+
+        Linear states keep no tokens, but a graph's memory keeps what tokens bring to them.
+        """
+        return self._reads_again
 
     def room(self) -> int:
         """Tokens that a pass may have: those before a fold; none where a layer cannot take tokens back."""
@@ -45,20 +49,26 @@ class Trial:
         """A context manager for a pass of no more tokens than there is room for."""
         self._kept = self._states.mark(self._kept)
         compression = self._cache.compression
-        compression.on_trial = True
+        compression.on_trial, compression.state_calls = True, None
         try:
             yield
         finally:
             compression.on_trial = False
+            self._reads_again = bool(self._states) and compression.state_calls is None
 
     def end(self, tokens: int, wrong: int) -> int:
         """Takes back the last `wrong` tokens of a pass of so many; how many of its first tokens are to be read again.
 
         Raises CacheError where the pass was broken off.
         """
-        if wrong and self._states:
-            self._cache.end_trial(tokens)
+        if not wrong or not self._states:
+            self._cache.end_trial(wrong)
+            return 0
+        compression, right = self._cache.compression, tokens - wrong
+        calls, compression.state_calls = compression.state_calls, None
+        self._cache.end_trial(tokens if calls is None else wrong)
+        with compression.progress.changing():
             self._states.take_back(self._kept)
-            return tokens - wrong
-        self._cache.end_trial(wrong)
-        return 0
+            if calls is not None:
+                calls.take(right)
+        return right if calls is None else 0
