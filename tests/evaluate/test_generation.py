@@ -125,6 +125,25 @@ def test_stop_strings_are_read_by_the_tokenizer(model, tokenizer, ask, monkeypat
     assert given == [tokenizer]
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_with_stop_strings_there_are_no_candidates(model, ask, monkeypatch, own):
+    given = []
+
+    def watched(*prompt, **named):
+        given.append(named["custom_generate"])
+        raise RuntimeError
+
+    monkeypatch.setattr(model, "generate", watched)
+    with pytest.raises(RuntimeError):
+        ask()
+    settings = GenerationConfig(stop_strings="the")
+    if own:
+        monkeypatch.setattr(model, "generation_config", settings)
+    with pytest.raises(RuntimeError):
+        ask(generation_config=None if own else settings)
+    assert [each is None for each in given] == [False, True]
+
+
 def test_sampling_is_that_of_generate(model, tokenizer, source, ask):
     sampled = GenerationConfig(do_sample=True, temperature=9.0, max_new_tokens=12)
     torch.manual_seed(3)
@@ -136,6 +155,38 @@ def test_sampling_is_that_of_generate(model, tokenizer, source, ask):
     assert found.text == tokenizer.decode(ids, skip_special_tokens=True).strip()
     assert found.text != ask(method="snapkv @ 64", max_new_tokens=12).text
     assert sampled.pad_token_id is None
+
+
+@pytest.mark.parametrize("aware", [True, False])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {},
+        {"do_sample": True, "temperature": 0.5},
+        {"repetition_penalty": 1.3},
+        {"min_new_tokens": 50},
+        {"do_sample": True, "top_k": 3, "bad_words_ids": [[9]]},
+    ],
+)
+def test_candidates_change_no_answer(model, ask, named, aware, monkeypatch):
+    passes, forward = [], model.forward
+
+    def counted(*given, **arguments):
+        passes.append(arguments["input_ids"].shape[1])
+        return forward(*given, **arguments)
+
+    monkeypatch.setattr(model, "forward", counted)
+    settings = GenerationConfig(max_new_tokens=60, eos_token_id=-1, **named)
+    found = []
+    for lookup in (0, 7):
+        passes.clear()
+        torch.manual_seed(4)
+        pieces: list[str] = []
+        asked = {"question_aware": aware, "generation_config": settings, "streamer": pieces.append}
+        answer = ask(method="snapkv @ 64", lookup=lookup, **asked)
+        found.append((answer.text, answer.new_tokens, answer.decode_steps, answer.stats.slots, pieces))
+        assert any(1 < size <= 8 for size in passes) == bool(lookup)
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("aware", [True, False])
@@ -349,6 +400,8 @@ def test_what_cannot_work_is_refused_before_any_work(model, tokenizer, ask, monk
         ({"questions": ["Who?", "  "]}, PromptError, "question 2 of 2 is empty"),
         ({"questions": []}, PromptError, "no question"),
         ({"max_new_tokens": 0}, PromptError, "max_new_tokens is 0"),
+        ({"lookup": -1}, PromptError, "lookup is -1"),
+        ({"lookup": 2.5}, PromptError, "lookup is 2.5"),
         ({"chunk_size": -1}, winnow.CacheError, "chunk_size is -1"),
         ({"method": "snapkv+kivi(4) @ 64", "fold_every": 8}, MethodError, "kivi"),
         ({"generation_config": GenerationConfig(num_beams=2)}, PromptError, "one sequence"),

@@ -37,7 +37,7 @@ class AnswerReader:
         """cache: of one row. lookup: of the tokens that it holds; None for no candidates. placed: tell positions."""
         self._model = model
         self._cache = cache
-        self._lookup = lookup if lookup is not None and _looks_ahead(model) else None
+        self._lookup = lookup if lookup is not None and looks_ahead(model) else None
         self._trial = Trial(cache)
         self._placed = placed
         self._length = cache.get_seq_length()
@@ -105,7 +105,7 @@ class AnswerReader:
         return self._checked.pop(0)[1]
 
 
-def _looks_ahead(model: PreTrainedModel) -> bool:
+def looks_ahead(model: PreTrainedModel) -> bool:
     """True for models that read a few tokens in little more time than one, as they would read them one by one.
 
     On a GPU a single token is a replay, which takes less time than Python to ask for a pass of several.

@@ -16,7 +16,7 @@ from winnow.budget import DEFAULT_BUDGET
 from winnow.cache.attending import attending
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.fold import check_foldable
-from winnow.cache.guards import optional_count
+from winnow.cache.guards import is_count, optional_count
 from winnow.cache.left_out import check_taken_up
 from winnow.cache.older_code import taking_new_name
 from winnow.cache.replay import Words, words_in
@@ -24,10 +24,13 @@ from winnow.cache.while_graphed import step_graphs
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod, as_method
 from winnow.errors import MethodError, PromptError
+from winnow.evaluate.answer_reader import looks_ahead
 from winnow.evaluate.answer_settings import CANDIDATES, MAX_NEW_TOKENS, AnswerSettings, answer_settings
 from winnow.evaluate.answering import Answer, compress_document
+from winnow.evaluate.candidate_loop import CandidateLoop
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
+from winnow.evaluate.lookup import MOST
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.evaluate.shared_start import is_worth_sharing, queries_alone, shared_start
 from winnow.evaluate.truncation import without_middle
@@ -55,6 +58,7 @@ def generate(
     streamer: Streamer | None = ...,
     chunk_size: int | None = ...,
     fold_every: int | None = ...,
+    lookup: int = ...,
     system: str | None = ...,
     style: PromptStyle = ...,
     truncate: Literal["middle"] | None = ...,
@@ -74,6 +78,7 @@ def generate(
     streamer: Streamer | None = ...,
     chunk_size: int | None = ...,
     fold_every: int | None = ...,
+    lookup: int = ...,
     system: str | None = ...,
     style: PromptStyle = ...,
     truncate: Literal["middle"] | None = ...,
@@ -92,6 +97,7 @@ def generate(
     streamer: Streamer | None = None,
     chunk_size: int | None = None,
     fold_every: int | None = None,
+    lookup: int = MOST,
     system: str | None = None,
     style: PromptStyle = USUAL,
     truncate: Literal["middle"] | None = None,
@@ -126,6 +132,9 @@ def generate(
         chunk_size: number of tokens of the text to prefill at a time; see `winnow.compress`. Default: the
             `prefill_chunk_size` of generation_config.
         fold_every: compress the answer, too, whenever it has grown by this many tokens; see `CompressedCache`.
+        lookup: on a CPU, look up in prompt and answer what came after the last tokens before, and check up to so many
+            such candidates in one pass. The answer is the same up to rounding. 0: one token at a time, as with stop
+            strings and with candidates of generation_config.
         system: instructions for the model, before the text.
         style: the form of the prompt: without a chat template, or with your own template (`winnow.PromptStyle`).
         truncate: "middle" drops the middle of a text that is too long for the model; None raises an error.
@@ -133,9 +142,9 @@ def generate(
     Raises:
         TypeError: the tokenizer is given in place of the model.
         PromptError: the text or a question is empty, or there is no question; the prompt is longer than the model can
-            read or max_length allows; generation_config asks for beams, several sequences or anything else that one
-            answer from a compressed cache cannot have; the chat template has no place for `system`; or `system` is
-            given twice. It is raised before anything is computed.
+            read or max_length allows; lookup is no number of tokens; generation_config asks for beams, several
+            sequences or anything else that one answer from a compressed cache cannot have; the chat template has no
+            place for `system`; or `system` is given twice. It is raised before anything is computed.
         MethodError: the method or a parameter is unknown, or the budget is given twice.
         BudgetError, CacheError, ModelError: as for `CompressedCache` and `winnow.compress`.
     """
@@ -148,6 +157,8 @@ def generate(
     chosen = _chosen(method, budget)
     if fold_every is not None:
         check_foldable(chosen, fold_every)
+    if not (lookup == 0 or is_count(lookup)):
+        raise PromptError(f"lookup is {lookup!r}; give the number of tokens to check at a time, or 0 for none.")
     settings = answer_settings(model, tokenizer, generation_config, max_new_tokens)
     chunk_size = _chunk_size(chunk_size, settings)
     style = _style(style, system)
@@ -164,7 +175,7 @@ def generate(
     _check_lengths(model, settings, lengths)
     _check_candidates(settings, reading, lengths, question_aware)
     check_shapes(model, [chosen], lengths, fold_every)
-    writing = _Writing(model, tokenizer, settings, _streamer(streamer, tokenizer))
+    writing = _Writing(model, tokenizer, settings, _streamer(streamer, tokenizer), lookup)
     with attending(model):
         begun = (
             _with_question(model, prompts, reading, _shares(model, prompts, reading, settings))
@@ -254,6 +265,8 @@ class _Writing:
     tokenizer: PreTrainedTokenizerBase
     settings: AnswerSettings
     streamer: BaseStreamer | None
+    lookup: int
+    """Candidates at a time, at most."""
 
     def answer(self, begun: _Begun) -> Answer:
         """The answer to a prompt."""
@@ -270,6 +283,7 @@ class _Writing:
                 logits_processor=LogitsProcessorList([first]),
                 streamer=self.streamer,
                 tokenizer=self.tokenizer,  # for stop strings
+                custom_generate=CandidateLoop(cache, self.lookup, self.streamer) if self._has_candidates() else None,
             )
         check_taken_up(cache.get_seq_length(), length)
         seconds, stats = clock(model) - first.seconds, cache.stats()
@@ -286,6 +300,12 @@ class _Writing:
             decode_steps=stats.tokens_seen - length,
             stats=stats,
         )
+
+    def _has_candidates(self) -> bool:
+        """True where candidates are to be looked up: not for stop strings, which transformers finds in its own loop."""
+        found = (each.stop_strings for each in (self.settings, self.model.generation_config) if each is not None)
+        usual = _candidates(self.settings) is None and not any(found)
+        return usual and self.lookup > 0 and looks_ahead(self.model)
 
     def _limited(self, length: int) -> AnswerSettings:
         """The settings for a prompt of so many tokens."""

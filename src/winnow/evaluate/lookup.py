@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
+MOST = 15
+"""Candidates at a time, where nothing else is said."""
 FEWEST = 3
 """Candidates at first, and after some that were wrong."""
 ALIKE = 2
