@@ -22,13 +22,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
 
+import contenders  # noqa: E402
 import hybrid_gguf  # noqa: E402
 import hybrid_models  # noqa: E402
 import hybrid_shapes  # noqa: E402
 import latent_gguf  # noqa: E402
 import latent_models  # noqa: E402
 import latent_shapes  # noqa: E402
-import shape_race  # noqa: E402
 
 SMALL = {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 300}
 ATTENTION = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
@@ -163,7 +163,7 @@ def test_a_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(command, "configurations", lambda: {"small": small()})
-    monkeypatch.setattr(shape_race, "REST", 0.0)
+    monkeypatch.setattr(contenders, "REST", 0.0)
     program = write_program(tmp_path / "llama-turns")
     options = ["--depths", "12,20", "--rounds", "2", "--prompts", "1", "--threads", "1", "--out", str(tmp_path)]
     name = command.__name__

@@ -35,6 +35,7 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
 
 import comparison  # noqa: E402
+import contenders  # noqa: E402
 import genai_rival  # noqa: E402
 import llama_cpp  # noqa: E402
 import llama_rival  # noqa: E402
@@ -48,6 +49,12 @@ from winnow.estimate.journal import Journal  # noqa: E402
 
 PAGE = of_this_processor("llama_cpp")
 SMALL = ("--depths", "0,64,128", "--threads", "1,2", "--steps", "2", "--rounds", "2", "--weights", "float32")
+
+
+@pytest.fixture(autouse=True)
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns that begin at once: nothing is measured here."""
+    monkeypatch.setattr(contenders, "REST", 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,6 +14,14 @@ from measured import FILE, Engine
 from winnow.errors import JsonError, WinnowError
 from winnow.strict_json import parse
 from winnow.typed import TypedError, read_as
+
+REST = 0.5
+"""Seconds before a turn, in which the threads of another engine stop waiting for more work at full speed."""
+
+
+def rest() -> None:
+    """Waits until a turn may begin."""
+    time.sleep(REST)
 
 
 class PeerError(WinnowError):

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from contenders import Contender, PeerError
+from contenders import Contender, PeerError, rest
 from evaluated import RESULTS, ROOT
 from genai_rival import GENAI_CACHES, GenaiRival, check_genai
 from llama_rival import CACHES, PACKAGE, VERSION, LlamaRival, built
@@ -90,6 +90,7 @@ class Race:
             bar = progress.add_task("", total=len(subjects), completed=len(subjects) - len(missing))
             for subject in missing:
                 progress.update(bar, description=_title(subject))
+                rest()
                 self._measure(subject, contenders[subject.engine, subject.cache, subject.weights])
                 progress.advance(bar)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import winnow
-from contenders import Answering, PeerError
+from contenders import Answering, PeerError, rest
 from evaluated import RESULTS, ROOT
 from llama_rival import PACKAGE, VERSION, built
 from random_blocks import EMBEDDING
@@ -29,8 +29,6 @@ LLAMA, WEIGHTS = "llama.cpp", "int4"
 METHODS = ("full", "adakv @ 5%")
 STEPS, ROOM = 16, 2048
 """Tokens of a turn, and those for which there is room after a prompt."""
-REST = 0.5
-"""Seconds before a turn, in which the other engine's threads stop waiting for more work at full speed."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ def in_turns(engines: dict[str, Callable[[], float]], rounds: int) -> dict[str, 
     told: dict[str, list[float]] = {who: [] for who in engines}
     for _ in range(rounds):
         for who, each in engines.items():
-            time.sleep(REST)
+            rest()
             told[who].append(each())
     return {who: median(times) for who, times in told.items()}
 
