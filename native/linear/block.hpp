@@ -36,8 +36,9 @@ struct ChannelsOf<Bf16, W> {
 };
 #endif
 
-// The same for so few rows that what a number becomes for a product counts, and not the products.
-constexpr int64_t kFewRows = 2;
+// The same for so few rows that what a number becomes for a product counts, and not the products. Zen 5 reads rows side by side
+// for two rows of inputs, too, as fast as for one.
+constexpr int64_t kFewRows = kZenGeneration == 5 ? 1 : 2;
 template <class T, class W>
 struct ChannelsOfFew : ChannelsOf<T, W> {};
 #ifdef WINNOW_ZEN
@@ -68,25 +69,39 @@ struct WeightBlock {
 struct Requests {
   int64_t groups;  // Into the second-level cache: of so many groups of rows further on.
   int64_t near;    // Into the first-level cache: so many bytes further on.
+  bool turn;       // Behind the end of a row's channels these are of the next group of rows.
 };
 
-// Those where kRows rows of inputs meet a line.
-template <int kRows>
+// Those where kRows rows of inputs meet a line of numbers of type W.
+template <int kRows, class W>
 constexpr Requests requests() {
-  // Zen 5 foresees a few rows side by side as well as one. Few rows of inputs are done before a request of a group ahead is
-  // met; eight take so long that all of its memory's time can be hidden.
-  if (kZenGeneration == 5) return kRows < kMostAtOnce ? Requests{0, kRows > 1 ? 1536 : 0} : Requests{2, 768};
+  if (kZenGeneration == 5) {
+    constexpr bool kFew = kRows < kMostAtOnce;
+    // Bytes take longer to be multiplied, so that requests of a group ahead are met in time; eight rows wait for nothing else.
+    if (sizeof(W) == 1) return kFew ? Requests{2, kRows > 1 ? 1536 : 0, true} : Requests{2, 768, false};
+    // Zen 5 foresees a few rows side by side as well as one. Few rows of inputs are done before a request of a group ahead is
+    // met; eight take so long that all of its memory's time can be hidden.
+    return kFew ? Requests{0, kRows > 1 ? 1536 : 0, true} : Requests{2, 768, true};
+  }
   // Eight rows of inputs leave time enough to wait for the second level.
-  return {1, kRows < kMostAtOnce ? 512 : 0};
+  return {1, kRows < kMostAtOnce ? 512 : 0, false};
 }
 
-// Asks for what is read after a line of a weight's row. The rows that come after those read side by side are `group` bytes on.
-template <int kRows, int kOutputs, int64_t kBytes>
-inline void ask_ahead(const char* line, int64_t group) {
+// Where a line lies: `rest` bytes before the end of its row's channels, which are `row` bytes; the rows that come after those
+// read side by side are `group` bytes on.
+struct LinePlace {
+  int64_t rest, row, group;
+};
+
+// Asks for what is read after a line of a weight's row.
+template <int kRows, int kOutputs, int64_t kBytes, class W>
+inline void ask_ahead(const W* numbers, const LinePlace& place) {
+  const auto* line = reinterpret_cast<const char*>(numbers);
   if constexpr (kOutputs > 1) {
-    constexpr Requests kAhead = requests<kRows>();
-    if (kAhead.groups > 0) prefetch_for_later(line + kAhead.groups * group, kBytes);
-    if (kAhead.near > 0) prefetch(line + kAhead.near);
+    constexpr Requests kAhead = requests<kRows, W>();
+    if (kAhead.groups > 0) prefetch_for_later(line + kAhead.groups * place.group, kBytes);
+    const bool turns = kAhead.turn && kAhead.near >= place.rest;
+    if (kAhead.near > 0) prefetch(line + kAhead.near + (turns ? place.group - place.row : 0));
   } else if constexpr (kRows > 1 || !kForesees) {
     prefetch_span<kBytes, false>(line + kPrefetchBytes);
   }
@@ -118,10 +133,11 @@ inline void multiply(const typename Channels::Numbers* inputs, const W* const (&
     });
     inputs += kRows;
   };
+  constexpr auto kSize = static_cast<int64_t>(sizeof(W));
   int64_t d = 0;
   for (; d + kVectors * kTogether <= channels; d += kVectors * kTogether) {
     unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
-      ask_ahead<kRows, kOutputs, kVectors * kBytes>(reinterpret_cast<const char*>(weights[o] + d), group);
+      ask_ahead<kRows, kOutputs, kVectors * kBytes>(weights[o] + d, {(channels - d) * kSize, channels * kSize, group});
     });
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
       Numbers numbers[kOutputs];

@@ -39,7 +39,9 @@ class LinearSums {
   template <int kRows, class Channels, class W>
   void add(const CopiedInputs<Channels>& inputs, const WeightBlock<W>& block, int64_t first) {
     constexpr int kOutputs = Vec::width / kRows, kMost = kOutputs < kMostSideBySide ? kOutputs : kMostSideBySide;
-    if constexpr (kRows <= 4) {
+    // On Zen 5 bytes take longer to be multiplied with a few rows than to come from memory.
+    constexpr bool kMultiplied = kZenGeneration == 5 && kRows > 1 && sizeof(W) == 1;
+    if constexpr (kRows <= 4 && !kMultiplied) {
       // Memory bounds these, and gives short rows fastest in their order.
       if (block.channels() == block.stride && block.row_bytes() < kLongRow) return add_by<kRows, 1>(inputs, block, first);
     }
@@ -59,9 +61,9 @@ class LinearSums {
   }
 
  private:
-  // The same, with kTogether rows of the weight side by side.
+  // The same, with kTogether rows of the weight side by side. Never inlined, where other numbers would crowd the registers.
   template <int kRows, int kTogether, class Channels, class W>
-  void add_by(const CopiedInputs<Channels>& inputs, const WeightBlock<W>& block, int64_t first) {
+  [[gnu::noinline]] void add_by(const CopiedInputs<Channels>& inputs, const WeightBlock<W>& block, int64_t first) {
     constexpr int kOutputs = Vec::width / kRows;
     const int64_t group = kTogether * block.row_bytes();
     float* to = sums_ + first * kOutputsAtOnce;
