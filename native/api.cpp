@@ -248,7 +248,7 @@ int32_t winnow_mix(const winnow_mixture* mixture, int64_t tokens, const int64_t*
 
 int32_t winnow_multiplies_many(int32_t dtype) { return winnow::active_kernels().many_rows[dtype].multiply != nullptr; }
 
-int64_t winnow_nibble_outputs(int32_t dtype) { return winnow::active_kernels().linear_int4[dtype].outputs; }
+int64_t winnow_nibble_outputs(int32_t dtype) { return winnow::active_kernels().linear_few_bits[dtype].outputs; }
 
 int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
   thread_local winnow::Workspace workspace;

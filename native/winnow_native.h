@@ -12,7 +12,7 @@
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
-#define WINNOW_LINEAR_OUTPUTS 64 /* that lie beside each other in a weight of 4 bits */
+#define WINNOW_LINEAR_OUTPUTS 64 /* that lie beside each other in a weight of 4, 5 or 6 bits */
 #define WINNOW_DRAWS 256      /* numbers that a random recovery draws from, a power of two */
 #define WINNOW_DELTA_KEYS 256 /* channels of a key that the delta rule knows, at most */
 #define WINNOW_TAPS 8         /* of a convolution, at most */
@@ -256,15 +256,24 @@ struct winnow_prefill_args {
 };
 
 /* A linear layer. Everything is contiguous, and of one dtype but for weights of few bits. Those of 8 bits are signed whole
- * numbers, with a scale for every output. Of 4 bits there are inputs and outputs in multiples of WINNOW_SCALE_GROUP and
- * WINNOW_LINEAR_OUTPUTS: of as many outputs as winnow_nibble_outputs tells, input by input, first the lower halves of all bytes
- * and then the higher ones; a number n stands for (n - 8) * scale + middle, of which WINNOW_SCALE_GROUP inputs share a pair. */
+ * numbers, with a scale for every output. Of 4, 5 and 6 bits there are inputs and outputs in multiples of WINNOW_SCALE_GROUP
+ * and WINNOW_LINEAR_OUTPUTS. As many outputs as winnow_nibble_outputs tells, B, are a block, whose groups of WINNOW_SCALE_GROUP
+ * inputs lie one after another. A group begins with the low four bits: input by input, B / 2 bytes, the lower halves of which
+ * are the first outputs, and the higher ones those from B / 2 on.
+ *
+ * Of 5 and 6 bits, B is 64. Behind the low bits a group has the bits above, of a number h = 1 or 2 of them: of P = 4 / h pairs
+ * of inputs beside each other, B / 2 bytes for each input of a pair. The byte of an output, and of that B / 2 behind it, is its
+ * place among them; two outputs of the first input, from an even one on, are followed by the same two of the second. The pair p
+ * of the P has its bits of the first output from bit 4 - 4 * (p % 2) + 2 * (p / 2) of a byte on, and next those of the other.
+ *
+ * A number n of 4 and 5 bits stands for (n - 8) * scale + middle and (n - 16) * scale + middle, and WINNOW_SCALE_GROUP inputs
+ * share a pair; of 6 bits, for (n - 32) * scale, which half as many inputs share. */
 struct winnow_linear_layer {
   int64_t inputs, outputs;     /* 1 <= inputs */
   const void *weight;          /* [outputs, inputs] */
-  const void *scales;          /* 8 bits: [outputs]; 4 bits: [inputs / WINNOW_SCALE_GROUP, outputs, 2]; else null */
+  const void *scales;          /* 8 bits: [outputs]; 6: [inputs / 16, outputs]; 5 and 4: [inputs / 32, outputs, 2]; else null */
   const void *bias;            /* [outputs] or null */
-  int32_t bits;                /* of the weight: 16: as it is; 8; 4 */
+  int32_t bits;                /* of the weight: 16: as it is; 8; 6; 5; 4 */
   int32_t dtype;
 };
 
@@ -286,7 +295,7 @@ struct winnow_gate {
 
 /* Experts of one dtype, as many in both stacks, of which every token has `chosen`. A layer of `enter` has twice as many outputs
  * as one of `leave` has inputs: those of a gate, and those that it gates. Where these lie one behind the other and `enter` has
- * 4 bits, they are whole blocks of WINNOW_LINEAR_OUTPUTS. */
+ * 4, 5 or 6 bits, they are whole blocks of WINNOW_LINEAR_OUTPUTS. */
 struct winnow_mixture {
   struct winnow_linear_stack enter, leave;
   int64_t chosen;
@@ -441,8 +450,8 @@ WINNOW_EXPORT int32_t winnow_prefill_lays(int32_t dtype, int64_t queries, int64_
  * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, numbers of many rows become whole ones: where they
  * meet a weight of few bits, 127 steps are the largest of 64 beside each other. With AVX2 alone inputs keep 14 bits of the
  * largest of 64, and the weight 13.
- * WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 where winnow_nibble_outputs is 0; WINNOW_NO_MEMORY where
- * many rows find none. */
+ * WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 where winnow_nibble_outputs is 0, of 5 and 6 where it is
+ * not 64; WINNOW_NO_MEMORY where many rows find none. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
                                     void *outputs, int32_t threads);
 
@@ -461,7 +470,7 @@ WINNOW_EXPORT int32_t winnow_mix(const struct winnow_mixture *mixture, int64_t t
 /* 1 where winnow_linear is made for many rows of a dtype, too. */
 WINNOW_EXPORT int32_t winnow_multiplies_many(int32_t dtype);
 
-/* Outputs that lie beside each other in weights of 4 bits as winnow_linear reads them for a dtype: 64 for bf16 on processors
+/* Outputs that lie beside each other in weights of few bits as winnow_linear reads them for a dtype: 64 for bf16 on processors
  * with AVX-512 BF16, 32 on those with AVX2 alone, else 0. */
 WINNOW_EXPORT int64_t winnow_nibble_outputs(int32_t dtype);
 

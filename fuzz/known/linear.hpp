@@ -1,4 +1,4 @@
-// A linear layer, with weights as they are, of 8 bits and of 4: close to sums in double precision.
+// A linear layer, with weights as they are, of 8 bits and of 4 to 6: close to sums in double precision.
 #pragma once
 
 #include <algorithm>
@@ -14,29 +14,48 @@
 #include "known/numbers.hpp"
 #include "winnow_native.h"
 
+// The number of 4 to 6 bits of input i in output o, where so many outputs lie beside each other.
+inline int level_at(const winnow_linear_layer& layer, int64_t together, int64_t o, int64_t i) {
+  const int64_t half = together / 2, within = o % half, input = i % WINNOW_SCALE_GROUP, bits = layer.bits - 4;
+  const auto* group = static_cast<const uint8_t*>(layer.weight) +
+                      (o / together * together * layer.inputs + i / WINNOW_SCALE_GROUP * WINNOW_SCALE_GROUP * together) *
+                          layer.bits / 8;
+  const bool second = o % together >= half;
+  const int low = group[input * half + within] >> (second ? 4 : 0) & 15;
+  if (bits == 0) return low;
+  const int64_t beside = together == 64 ? 2 : 1, sharing = 4 / bits * beside;
+  const int64_t place = input % sharing / beside, one = input % beside;
+  const int64_t byte = beside == 1 ? within : within / 2 * 4 + 2 * one + within % 2;
+  constexpr int64_t kLowest[] = {4, 0, 6, 2};
+  const int64_t lowest = kLowest[place] + (second ? bits : 0);
+  const uint8_t all = group[WINNOW_SCALE_GROUP * half + input / sharing * half * beside + byte];
+  return low + 16 * (all >> lowest & ((1 << bits) - 1));
+}
+
 // The weight of input i in output o.
 inline double weight_at(const winnow_linear_layer& layer, int64_t o, int64_t i) {
   const int64_t place = o * layer.inputs + i;
   if (layer.bits == 16) return number_at(layer.dtype, layer.weight, place);
   if (layer.bits == 8) return static_cast<const int8_t*>(layer.weight)[place] * number_at(layer.dtype, layer.scales, o);
-  // Where none are multiplied, they are written out.
+  // Where none are multiplied, those of 4 bits are written out.
   const int64_t read = winnow_nibble_outputs(layer.dtype), together = read ? read : WINNOW_LINEAR_OUTPUTS;
-  const int64_t block = o / together, within = o % together, half = together / 2;
-  const uint8_t both = static_cast<const uint8_t*>(layer.weight)[(block * layer.inputs + i) * half + within % half];
-  const int number = within < half ? both & 15 : both >> 4;
+  const int number = level_at(layer, together, o, i);
+  if (layer.bits == 6) return (number - 32) * number_at(layer.dtype, layer.scales, i / 16 * layer.outputs + o);
   const int64_t pair = 2 * (i / WINNOW_SCALE_GROUP * layer.outputs + o);
-  return (number - 8) * number_at(layer.dtype, layer.scales, pair) + number_at(layer.dtype, layer.scales, pair + 1);
+  const double scale = number_at(layer.dtype, layer.scales, pair), middle = number_at(layer.dtype, layer.scales, pair + 1);
+  return (number - (1 << (layer.bits - 1))) * scale + middle;
 }
 
 inline winnow_linear_layer linear_layer(Bytes& from, Arrays& arrays) {
-  constexpr int32_t kBits[] = {16, 8, 4};
+  constexpr int32_t kBits[] = {16, 8, 6, 5, 4};
   winnow_linear_layer layer{};
-  layer.bits = kBits[from.below(3)];
-  layer.dtype = layer.bits == 4 ? static_cast<int32_t>(WINNOW_BF16) : static_cast<int32_t>(from.below(3));
-  if (layer.bits == 4) {
+  layer.bits = kBits[from.below(5)];
+  layer.dtype = layer.bits < 8 ? static_cast<int32_t>(WINNOW_BF16) : static_cast<int32_t>(from.below(3));
+  if (layer.bits < 8) {
     layer.inputs = WINNOW_SCALE_GROUP * from.among(1, 9);
     layer.outputs = WINNOW_LINEAR_OUTPUTS * from.among(1, 3);
-    layer.weight = arrays.noise(layer.inputs * layer.outputs / 2);
+    layer.weight = arrays.noise(layer.inputs * layer.outputs * layer.bits / 8);
+    // A scale for 16 inputs, or a scale and a middle for 32.
     layer.scales = arrays.numbers(layer.dtype, layer.inputs / WINNOW_SCALE_GROUP * layer.outputs * 2, false);
   } else {
     // So many inputs that those of several rows are cut into blocks, at times, and even those of one.
@@ -90,7 +109,7 @@ inline void check_gated(Bytes& from, uint64_t seed) {
   const void* inputs = arrays.numbers(dtype, rows * layers.up.inputs, false);
   void* outputs = arrays.zeros<uint8_t>(count * bytes_of(dtype));
   const int32_t status = winnow_gated(&layers, rows, inputs, outputs, threads);
-  if (layers.up.bits == 4 && status == WINNOW_UNKNOWN_ISA) return;
+  if (layers.up.bits < 8 && status == WINNOW_UNKNOWN_ISA) return;
   expect(status == WINNOW_OK, "winnow_gated refused");
   winnow_gated_layers none = layers;
   none.by = undefined(layers.by, from);
@@ -136,7 +155,7 @@ inline void check_linear(Bytes& from, uint64_t seed) {
   const void* inputs = arrays.numbers(layer.dtype, rows * layer.inputs, false);
   void* outputs = arrays.zeros<uint8_t>(rows * layer.outputs * bytes_of(layer.dtype));
   const int32_t status = winnow_linear(&layer, rows, inputs, outputs, static_cast<int32_t>(from.among(1, 3)));
-  if (layer.bits == 4 && status == WINNOW_UNKNOWN_ISA) return;
+  if (layer.bits < 8 && status == WINNOW_UNKNOWN_ISA) return;
   expect(status == WINNOW_OK, "winnow_linear refused");
   std::vector<double> expected, row(static_cast<size_t>(layer.inputs));
   double largest = 0, largest_input = 0, largest_weight = 0;
@@ -162,8 +181,8 @@ inline void check_linear(Bytes& from, uint64_t seed) {
   for (int64_t o = 0; o < layer.outputs; ++o) {
     for (int64_t r = 0; r < rows; ++r) turned[r * layer.outputs + o] = expected[o * rows + r];
   }
-  // 4 bits: a number and its middle may cancel, so that their sum is smaller than what was rounded.
-  const double error = (layer.bits == 4 ? 64 : 1) * largest * std::min<double>(layer.inputs, 256) * 0x1p-24;
+  // 4 and 5 bits: a number and its middle may cancel, so that their sum is smaller than what was rounded.
+  const double error = (layer.bits < 6 ? 64 : 1) * largest * std::min<double>(layer.inputs, 256) * 0x1p-24;
   const double lost = lost_by_rounding(layer, rows, largest_input, largest_weight);
   expect_close(layer.dtype, outputs, turned, error + lost, std::to_string(layer.bits) + " bits, outputs");
 }

@@ -56,12 +56,12 @@ struct Expert {
 
 inline void check_mix(Bytes& from, uint64_t seed) {
   Arrays arrays(seed);
-  constexpr int32_t kBits[] = {16, 8, 4};
-  const int32_t bits = kBits[from.below(3)];
-  const auto dtype = static_cast<int32_t>(bits == 4 ? int64_t{WINNOW_BF16} : from.below(3));
+  constexpr int32_t kBits[] = {16, 8, 6, 5, 4};
+  const int32_t bits = kBits[from.below(5)];
+  const auto dtype = static_cast<int32_t>(bits < 8 ? int64_t{WINNOW_BF16} : from.below(3));
   const bool interleaved = from.coin();
-  const int64_t inner = bits == 4 ? (interleaved ? 32 : 64) * from.among(1, 2) : from.among(1, 90);
-  const int64_t width = bits == 4 ? 64 * from.among(1, 2) : from.among(1, 90);
+  const int64_t inner = bits < 8 ? (interleaved ? 32 : 64) * from.among(1, 2) : from.among(1, 90);
+  const int64_t width = bits < 8 ? 64 * from.among(1, 2) : from.among(1, 90);
   const int64_t number = from.among(1, 5), tokens = from.below(7);
   const bool bias = from.coin();
   winnow_mixture mixture{};
@@ -81,7 +81,7 @@ inline void check_mix(Bytes& from, uint64_t seed) {
   auto* outputs = arrays.zeros<char>(tokens * width * bytes);
   const int32_t status =
       winnow_mix(&mixture, tokens, experts, weights, inputs, outputs, static_cast<int32_t>(from.among(1, 3)));
-  if (bits == 4 && status == WINNOW_UNKNOWN_ISA) return;
+  if (bits < 8 && status == WINNOW_UNKNOWN_ISA) return;
   expect(status == WINNOW_OK, "winnow_mix refused");
   winnow_mixture none = mixture;
   none.gate = undefined(mixture.gate, from);

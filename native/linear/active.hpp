@@ -19,7 +19,7 @@ constexpr int64_t kFewestBytes = 64 * 1024;
 // Null where there is none.
 inline LinearFunction linear_of(const winnow_linear_layer& layer) {
   const Kernels& kernels = active_kernels();
-  if (layer.bits == 4) return kernels.linear_int4[layer.dtype].function;
+  if (layer.bits < 8) return kernels.linear_few_bits[layer.dtype].of_bits[layer.bits - 4];
   return (layer.bits == 8 ? kernels.linear_int8 : kernels.linear)[layer.dtype];
 }
 

@@ -19,9 +19,9 @@ struct LinearRows {
 // Does the outputs first to last - 1 of all rows: kOutputsAtOnce from a multiple of it on, or fewer up to the end.
 using LinearFunction = void (*)(const winnow_linear_layer&, const LinearRows&, int64_t first, int64_t last);
 
-// A linear function for weights of 4 bits, and how many outputs lie beside each other in them.
-struct NibblesFunction {
-  LinearFunction function;
+// Linear functions for weights of 4, 5 and 6 bits, and how many outputs lie beside each other in them. Null: there are none.
+struct FewBitsFunctions {
+  LinearFunction of_bits[3];
   int64_t outputs;
 };
 
@@ -80,7 +80,7 @@ struct ManyRowsKernel {
 
 namespace {
 
-// Outputs that a thread does at a time: those of a block of 4 bits.
+// Outputs that a thread does at a time: those of a block of few bits.
 constexpr int64_t kOutputsAtOnce = WINNOW_LINEAR_OUTPUTS;
 
 // Rows whose outputs are summed up together: whole tiles, whatever the instruction set.

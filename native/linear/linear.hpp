@@ -20,7 +20,7 @@
 
 #ifdef __AVX512BF16__
 #include "linear/avx512/byte_rows.hpp"
-#include "linear/avx512/nibbles.hpp"
+#include "linear/avx512/few_bits.hpp"
 #include "linear/avx512/paired_rows.hpp"
 #endif
 #ifdef __AVX512F__
@@ -71,17 +71,19 @@ void linear(const winnow_linear_layer& layer, const LinearRows& all, int64_t fir
   }
 }
 
-// Inputs of type T, a weight of 4 bits, of which so many outputs lie beside each other; null and 0 where none is read.
+// Inputs of type T, weights of 4, 5 and 6 bits, of which so many outputs lie beside each other; null and 0 where none is read.
+// With AVX2 alone, numbers of 5 and 6 bits would take longer to be put together than those of 8 bits to come from memory.
 #if defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
 template <class T>
-constexpr NibblesFunction kLinearInt4 = {linear_nibbles<T>, kNibbleOutputs};
+constexpr FewBitsFunctions kLinearFewBits = {{linear_nibbles<T>, nullptr, nullptr}, kNibbleOutputs};
 #else
 template <class T>
-constexpr NibblesFunction kLinearInt4 = {nullptr, 0};
+constexpr FewBitsFunctions kLinearFewBits = {};
 #endif
 #ifdef __AVX512BF16__
 template <>
-constexpr NibblesFunction kLinearInt4<Bf16> = {linear_nibbles, kOutputsAtOnce};
+constexpr FewBitsFunctions kLinearFewBits<Bf16> = {{linear_few_bits<4>, linear_few_bits<5>, linear_few_bits<6>},
+                                                   kOutputsAtOnce};
 #endif
 
 // Many rows, of a weight in the dtype of the inputs and of one of few bits; null where fp32 keeps more digits, and where torch

@@ -31,7 +31,7 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {kPrefill<float>, kPrefill<Bf16>, kPrefill<Fp16>},
                                      {linear<float, float>, linear<Bf16, Bf16>, linear<Fp16, Fp16>},
                                      {linear<float, Int8>, linear<Bf16, Int8>, linear<Fp16, Int8>},
-                                     {kLinearInt4<float>, kLinearInt4<Bf16>, kLinearInt4<Fp16>},
+                                     {kLinearFewBits<float>, kLinearFewBits<Bf16>, kLinearFewBits<Fp16>},
                                      {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
                                      {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>},
                                      kWriteOutInt4,

@@ -31,7 +31,7 @@ struct Kernels {
   RotateFunction rotate[kDtypes];
   PrefillKernel prefill[kDtypes];
   LinearFunction linear[kDtypes], linear_int8[kDtypes];
-  NibblesFunction linear_int4[kDtypes];  // null: there is none
+  FewBitsFunctions linear_few_bits[kDtypes];
   ManyRowsKernel many_rows[kDtypes], many_rows_few_bits[kDtypes];  // null: there is none
   WriteOutFunction write_out_int4;       // null: there is none
   GateFunction gate[kDtypes];

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
-from support.linear_layers import layer
+from support.linear_layers import layer, levels_of, reads
 from support.many_rows import FEW_ROWS, as_bytes, lost_by_rounding
 from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outputs_together
@@ -20,7 +20,7 @@ from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outputs_t
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
 TOGETHER = {"zen4": 64, "zen5": 64, "avx512bf16": 64, "amx": 64, "avx2": 32}
-"""Outputs that lie beside each other in weights of 4 bits, where there is a kernel for these."""
+"""Outputs that lie beside each other in weights of few bits, where there is a kernel for these."""
 WRITTEN_OUT = ("zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "amx")
 ROWS = st.integers(0, 9) | st.sampled_from([16, 31, 32, 33, 40, 65, 130])
 
@@ -33,16 +33,11 @@ def written_out(weight: Weight) -> Tensor:
         return numbers.double()
     if weight.bits == 8:
         return numbers * scales.double()[:, None]
-    outputs, inputs = weight.sizes
-    found = torch.empty(outputs, inputs, dtype=torch.float64)
-    half = together // 2
-    stored = numbers.reshape(outputs // together, inputs, half)
-    for output in range(outputs):
-        both = stored[output // together, :, output % half]
-        level = both % 16 if output % together < half else both // 16
-        scale, middle = scales[:, output].double().repeat_interleave(32, dim=0).unbind(dim=1)
-        found[output] = (level.double() - 8) * scale + middle
-    return found
+    levels = levels_of(weight, together).double() - (1 << (weight.bits - 1))
+    if weight.bits == 6:
+        return levels * scales.double().T.repeat_interleave(16, dim=1)
+    scale, middle = scales.double().transpose(0, 1).repeat_interleave(32, dim=1).unbind(dim=2)
+    return levels * scale + middle
 
 
 def assert_products(weight: Weight, inputs: Tensor) -> None:
@@ -54,8 +49,8 @@ def assert_products(weight: Weight, inputs: Tensor) -> None:
     exact, summed = inputs.double() @ written_out(weight).T, inputs.double().abs() @ written_out(weight).abs().T
     if weight.bias is not None:
         exact, summed = exact + weight.bias.double(), summed + weight.bias.double().abs()
-    # A number of 4 bits and its middle cancel, so that what is added up is larger than their sum.
-    allowed = torch.finfo(inputs.dtype).eps * exact.abs() + (1e-4 if weight.bits == 4 else 1e-5) * summed + 1e-30
+    # A number of few bits and its middle cancel, so that what is added up is larger than their sum.
+    allowed = torch.finfo(inputs.dtype).eps * exact.abs() + (1e-4 if weight.bits < 6 else 1e-5) * summed + 1e-30
     allowed = allowed + lost_by_rounding(inputs, written_out(weight), weight.bits)
     assert bool(((found.double() - exact).abs() <= allowed).all()), native.isa()
 
@@ -81,29 +76,30 @@ def test_products_of_any_shape(
         assert_products(weight, given)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SHARED)
 @given(
     st.integers(1, 3),
     st.integers(1, 20),
     ROWS,
+    st.sampled_from([4, 5, 6]),
     st.sampled_from([torch.bfloat16, torch.bfloat16, *DTYPES]),
     st.booleans(),
     st.integers(0, 99),
 )
-def test_products_with_4_bits(
-    isas: list[str], blocks: int, groups: int, rows: int, dtype: torch.dtype, bias: bool, seed: int
+def test_products_with_4_to_6_bits(
+    isas: list[str], blocks: int, groups: int, rows: int, bits: int, dtype: torch.dtype, bias: bool, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    weight = layer(64 * blocks, 32 * groups, 4, dtype, bias)
+    weight = layer(64 * blocks, 32 * groups, bits, dtype, bias)
     given = torch.randn(rows, 32 * groups).to(dtype)
     for isa in isas:
         native.select_isa(isa)
         together = outputs_together(dtype)
         assert together == (TOGETHER.get(isa, 0) if isa == "avx2" or dtype == torch.bfloat16 else 0)
-        if together:
+        if reads(dtype, bits):
             assert_products(weight, given)
         else:
-            with pytest.raises(ValueError, match="4 bits"):
+            with pytest.raises(ValueError, match=f"a weight of {bits} bits"):
                 LinearPlan(weight).run(given)
 
 
@@ -129,8 +125,8 @@ def test_parts_that_cut_a_block_are_refused(part: slice) -> None:
 
 
 def test_other_weights_are_not_written_out() -> None:
-    for bits, dtype in ((16, torch.bfloat16), (8, torch.bfloat16)):
-        assert LinearPlan(layer(64, 32, bits, dtype, bias=False)).written_out(slice(None)) is None
+    for bits in (16, 8, 6, 5):
+        assert LinearPlan(layer(64, 32, bits, torch.bfloat16, bias=False)).written_out(slice(None)) is None
 
 
 def test_inputs_of_any_shape_and_order() -> None:
@@ -159,13 +155,13 @@ def test_a_plan_serves_several_threads() -> None:
         torch.testing.assert_close(one, torch.nn.functional.linear(inputs, *weight[:2]), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("bits", [16, 8, 4])
+@pytest.mark.parametrize("bits", [16, 8, 6, 5, 4])
 @pytest.mark.parametrize("outputs", [640, 1984, 6400])  # threads take many blocks at first, in the end one each
 def test_the_number_of_threads_changes_nothing(bits: int, outputs: int) -> None:
     dtype = torch.float32 if bits == 16 else torch.bfloat16
     weight = layer(outputs, 640, bits, dtype, bias=True)
-    if bits == 4 and native.isa() not in TOGETHER:
-        pytest.skip("no kernel of 4 bits for this instruction set")
+    if bits < 8 and native.isa() not in TOGETHER:
+        pytest.skip("no kernel of so few bits for this instruction set")
     plan, given, used = LinearPlan(weight), torch.randn(3, 640).to(dtype), torch.get_num_threads()
     found = []
     for threads in (1, 2, 3, 5):
@@ -175,7 +171,7 @@ def test_the_number_of_threads_changes_nothing(bits: int, outputs: int) -> None:
     assert all(torch.equal(found[0], other) for other in found[1:])
 
 
-@pytest.mark.parametrize("bits", [16, 8, 4])
+@pytest.mark.parametrize("bits", [16, 8, 6, 5, 4])
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), [(700, 96, 64), (97, 704, 192), (250, 32768, 64)])
 def test_many_rows_are_the_same_with_any_threads_and_beside_others(
     bits: int, rows: int, inputs: int, outputs: int
@@ -200,7 +196,7 @@ def test_many_rows_are_the_same_with_any_threads_and_beside_others(
     st.integers(1, 3),
     st.integers(1, 20),
     st.integers(FEW_ROWS + 1, 140),
-    st.sampled_from([8, 4]),
+    st.sampled_from([8, 6, 5, 4]),
     st.floats(-30, 30),
     st.integers(0, 99),
 )
@@ -218,19 +214,19 @@ def test_many_rows_are_bytes_where_weights_have_few_bits(
         native.select_isa(isa)
         if isa.startswith("zen"):
             found = LinearPlan(weight).run(given).double()
-            # A number of 4 bits and its middle cancel, as above.
-            allowed = torch.finfo(torch.bfloat16).eps * exact.abs() + (1e-4 if bits == 4 else 1e-5) * summed
+            # A number of few bits and its middle cancel, as above.
+            allowed = torch.finfo(torch.bfloat16).eps * exact.abs() + (1e-4 if bits < 6 else 1e-5) * summed
             assert bool(((found - exact).abs() <= allowed).all())
 
 
-@pytest.mark.parametrize("bits", [16, 8, 4])
+@pytest.mark.parametrize("bits", [16, 8, 6, 5, 4])
 def test_what_is_not_a_number_stays_in_its_row_of_many(isas: list[str], bits: int) -> None:
     weight, given = layer(128, 160, bits, torch.bfloat16, bias=False), torch.randn(40, 160).bfloat16()
     given[3, 7], given[5, 100], given[6], given[7] = torch.nan, torch.inf, 0, 1e-38
     whole = [row for row in range(40) if row not in (3, 5)]
     for isa in isas:
         native.select_isa(isa)
-        if bits != 4 or outputs_together(torch.bfloat16):
+        if bits >= 8 or reads(torch.bfloat16, bits):
             found = LinearPlan(weight).run(given)
             assert not bool(found[[3, 5]].isfinite().any())
             assert bool(found[whole].isfinite().all())
@@ -251,6 +247,15 @@ WRONG = {
     "8 bits with too few scales": Weight(torch.ones(4, 4, dtype=torch.int8), None, torch.ones(3)),
     "4 bits of a part of a block": Weight(
         torch.ones(32, 16, dtype=torch.uint8), None, torch.ones(1, 32, 2, dtype=torch.bfloat16)
+    ),
+    "5 bits with the scales of 6": Weight(
+        torch.ones(64, 20, dtype=torch.uint8), None, torch.ones(2, 64, dtype=torch.bfloat16)
+    ),
+    "6 bits with the scales of 5": Weight(
+        torch.ones(64, 24, dtype=torch.uint8), None, torch.ones(1, 64, 2, dtype=torch.bfloat16)
+    ),
+    "6 bits of a part of a block": Weight(
+        torch.ones(32, 24, dtype=torch.uint8), None, torch.ones(2, 32, dtype=torch.bfloat16)
     ),
     "no inputs": Weight(torch.ones(4, 0)),
     "another device": Weight(torch.ones(4, 4, device="meta")),

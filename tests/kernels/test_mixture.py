@@ -14,10 +14,9 @@ from torch import Tensor
 from support.dense_attention import DTYPES
 from support.gates import GATES, gated
 from support.instruction_sets import needs_native
-from support.linear_layers import random_stack
+from support.linear_layers import random_stack, reads
 from winnow.kernels import native
 from winnow.kernels.gate import SILU, Gate
-from winnow.kernels.linear import outputs_together
 from winnow.kernels.mixture import MixturePlan
 from winnow.kernels.native_args import GateArgs, MixtureArgs
 from winnow.kernels.stack import StackPlan
@@ -75,7 +74,7 @@ def given_tokens(tokens: int, width: int, chosen: int, dtype: torch.dtype) -> tu
     st.integers(1, 3),
     st.integers(1, 150),
     st.integers(1, EXPERTS),
-    st.sampled_from([16, 8, 4]),
+    st.sampled_from([16, 8, 6, 5, 4]),
     st.sampled_from(DTYPES),
     st.booleans(),
     st.integers(1, 3),
@@ -95,13 +94,13 @@ def test_tokens_are_sums_of_what_their_experts_give(
 ) -> None:
     torch.manual_seed(tokens + inner)
     whole = 32 if gating.interleaved else 64
-    inner, width = (-(-inner // whole) * whole, 64 * groups) if bits == 4 else (inner, 32 * groups)
+    inner, width = (-(-inner // whole) * whole, 64 * groups) if bits < 8 else (inner, 32 * groups)
     plan, what = mixture(width, inner, bits, dtype, bias, chosen, gating), given_tokens(tokens, width, chosen, dtype)
     used, room = torch.get_num_threads(), {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}[dtype]
     for isa in isas:
         native.select_isa(isa)
-        if bits == 4 and not outputs_together(dtype):
-            with pytest.raises(ValueError, match="4 and 4 bits"):
+        if bits < 8 and not reads(dtype, bits):
+            with pytest.raises(ValueError, match=f"{bits} and {bits} bits"):
                 plan.run(*what)
             continue
         torch.set_num_threads(threads)
@@ -154,9 +153,9 @@ def test_what_does_not_fit_is_refused(inputs: Tensor, experts: Tensor, weights: 
         ((EXPERTS, 16, 32, 16), (EXPERTS, 32, 9, 16)),
         ((EXPERTS, 16, 32, 16), (EXPERTS, 33, 8, 16)),
         ((EXPERTS, 16, 32, 16), (EXPERTS - 1, 32, 8, 16)),
-        ((EXPERTS, 64, 64, 4), (EXPERTS, 64, 32, 4)),
+        *(((EXPERTS, 64, 64, bits), (EXPERTS, 64, 32, bits)) for bits in (4, 5, 6)),
     ],
-    ids=["inner", "width", "fewer experts", "halves that cut a block of 4 bits"],
+    ids=["inner", "width", "fewer experts", *(f"halves that cut a block of {bits} bits" for bits in (4, 5, 6))],
 )
 def test_layers_that_do_not_fit_together_are_refused(enter: tuple[int, ...], leave: tuple[int, ...]) -> None:
     plans = [StackPlan(random_stack(*sizes, torch.bfloat16, False)) for sizes in (enter, leave)]

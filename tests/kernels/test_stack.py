@@ -10,10 +10,10 @@ from torch import Tensor
 
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
-from support.linear_layers import behind_each_other, layer
+from support.linear_layers import behind_each_other, layer, reads
 from winnow.cache.host_graph import HostGraph
 from winnow.kernels import native
-from winnow.kernels.linear import LinearPlan, Weight, outputs_together
+from winnow.kernels.linear import LinearPlan, Weight
 from winnow.kernels.stack import StackPlan, layers_fit
 
 pytestmark = needs_native
@@ -30,7 +30,7 @@ def random_layers(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias
     st.lists(st.tuples(st.integers(0, NUMBER - 1), st.integers(1, 5) | st.just(33)), max_size=6),
     st.integers(0, 130),
     st.integers(1, 5),
-    st.sampled_from([16, 8, 4]),
+    st.sampled_from([16, 8, 6, 5, 4]),
     st.sampled_from(DTYPES),
     st.booleans(),
     st.integers(1, 3),
@@ -47,7 +47,7 @@ def test_every_row_is_what_its_layer_gives(
 ) -> None:
     """In any order, with any number of rows beside each other for a layer, to the bit."""
     torch.manual_seed(len(runs))
-    outputs = -(-outputs // 64) * 64 if bits == 4 else outputs
+    outputs = -(-outputs // 64) * 64 if bits < 8 else outputs
     given_layers = random_layers(outputs, 32 * groups, bits, dtype, bias)
     plan, alone = StackPlan(behind_each_other(given_layers)), [LinearPlan(each) for each in given_layers]
     numbers = torch.tensor([number for number, count in runs for _ in range(count)], dtype=torch.int64)
@@ -55,8 +55,8 @@ def test_every_row_is_what_its_layer_gives(
     used = torch.get_num_threads()
     for isa in isas:
         native.select_isa(isa)
-        if bits == 4 and not outputs_together(dtype):
-            with pytest.raises(ValueError, match="4 bits"):
+        if bits < 8 and not reads(dtype, bits):
+            with pytest.raises(ValueError, match=f"{bits} bits"):
                 plan.run(rows, numbers)
             continue
         torch.set_num_threads(threads)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from winnow.models.gguf_blocks import has_sixteen_levels, is_of_levels, levels_of
+from winnow.models.gguf_blocks import bits_of_levels, is_of_levels, levels_of
 from winnow.models.gguf_rows import FileRows, FileTensor
 
 gguf = pytest.importorskip("gguf")
@@ -51,14 +51,18 @@ def test_levels_stand_for_the_values_of_blocks(kind: str, rows: int, blocks: int
 def test_kinds_are_told_apart() -> None:
     assert all(map(is_of_levels, KINDS))
     assert not any(map(is_of_levels, OTHERS))
-    assert [kind for kind in KINDS + OTHERS if has_sixteen_levels(kind)] == ["Q4_0", "Q4_1", "Q4_K"]
+    kept = {4: ["Q4_0", "Q4_1", "Q4_K"], 5: ["Q5_0", "Q5_1", "Q5_K"], 6: ["Q6_K"]}
+    for bits, kinds in kept.items():
+        assert [kind for kind in KINDS + OTHERS if bits_of_levels(kind) == bits] == kinds
+    assert not any(map(bits_of_levels, [*OTHERS, "Q8_0"]))
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q4_K"])
-def test_sixteen_levels_have_a_step_for_32_numbers(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K"])
+def test_few_levels_have_a_step_for_as_many_numbers_as_layers_do(kind: str) -> None:
     numbers, bytes_ = size_of(kind)
-    found = levels_of(torch.zeros(3, 512 // numbers * bytes_, dtype=torch.uint8), kind)
-    assert (found.levels.shape, found.steps.shape) == ((3, 512), (3, 16))
+    found = levels_of(torch.full((3, 512 // numbers * bytes_), 255, dtype=torch.uint8), kind)
+    assert (found.levels.shape, found.steps.shape) == ((3, 512), (3, 32 if kind == "Q6_K" else 16))
+    assert int(found.levels.max()) == (1 << int(kind[1])) - 1
 
 
 def file_of(kinds: list[str], width: int, chance: np.random.Generator) -> tuple[list[FileTensor], np.ndarray]:
@@ -88,13 +92,13 @@ def test_rows_are_read_from_wherever_they_are(dtype: torch.dtype, data: st.DataO
 def test_levels_are_those_of_some_rows() -> None:
     tensors, values = file_of(["Q4_0", "Q8_0", "Q4_0"], 64, np.random.default_rng(0))
     rows = FileRows(tensors, np.array([[7, 0], [2, 8]]), torch.float32)
-    assert rows.have_sixteen_levels
+    assert rows.bits == 4
     assert np.array_equal(rows.levels(slice(1, 4)).values(), values[[0, 2, 8]])
 
 
 def test_rows_of_several_kinds_have_no_levels_in_common() -> None:
     tensors, _ = file_of(["Q4_0", "Q4_1", "F16"], 64, np.random.default_rng(0))
-    assert not FileRows(tensors, np.array([0, 3]), torch.float32).have_sixteen_levels
+    assert FileRows(tensors, np.array([0, 3]), torch.float32).bits is None
     assert not FileRows(tensors, np.array([7]), torch.float32).have_few_bits
 
 

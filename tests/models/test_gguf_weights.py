@@ -22,7 +22,9 @@ from winnow.models.gguf_loading import read_row_by_row
 from winnow.models.gguf_rounding import LevelsKept
 from winnow.models.gguf_rows import FileRows
 from winnow.models.gguf_tracing import parameters_in
+from winnow.models.high_bits import HighBitsLinear
 from winnow.models.int4 import Int4Linear
+from winnow.models.int5 import Int5Linear
 from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.rounding import Rounding
@@ -42,6 +44,8 @@ ARCHITECTURES = {
     "starcoder2": "starcoder2",
     "phi3": "phi3",
 }
+KEPT = HighBitsLinear.serves((64, 64), torch.bfloat16)
+"""True where weights of 5 and 6 bits stay at their levels."""
 MIXED = ("Q4_0", "Q4_1", "Q5_0", "Q8_0", "F16", "BF16", "F32")
 
 
@@ -200,17 +204,31 @@ def test_each_layer_has_about_the_bits_of_the_file(file: Path) -> None:
         "self_attn.q_proj": Int4Linear,
         "self_attn.k_proj": Int8Linear,  # 32 outputs, which 4 bits do not fit
         "self_attn.v_proj": Int8Linear,
-        "self_attn.o_proj": Int8Linear,
+        "self_attn.o_proj": Int5Linear if KEPT else Int8Linear,
         "mlp.gate_proj": Int8Linear,  # 96 outputs
         "mlp.up_proj": Int8Linear,
         "mlp.down_proj": Int8Linear,
     }
     assert type(model.lm_head) is Int8Linear
     assert type(model.model.embed_tokens) is Int8Embedding
-    for name in ("self_attn.o_proj", "mlp.down_proj"):
+    for name in ("self_attn.v_proj", "mlp.down_proj"):
         ours, theirs = layer.get_submodule(name), eight.model.layers[0].get_submodule(name)
         assert torch.equal(ours.levels, theirs.levels)
     assert torch.equal(layer.self_attn.q_proj.packed, four.model.layers[0].self_attn.q_proj.packed)
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4", "gguf"])
+def test_weights_of_5_bits_stay_where_kernels_read_them_and_no_fewer_are_wanted(weights: str, tmp_path: Path) -> None:
+    source = open_model(write_gguf(tmp_path / "m.gguf", tiny_model(), lambda name: "Q5_0"))
+    model: Any = load_model(source, "cpu", weights=weights)
+    exact: Any = load_model(source, "cpu", "float32")
+    name = "model.layers.0.self_attn.q_proj"
+    kept = weights == "gguf" and KEPT
+    assert isinstance(model.get_submodule(name), Int5Linear) == kept
+    assert weights_of(model) == ("gguf" if kept else "int4" if weights == "int4" else "int8")
+    found, expected = model.get_submodule(name).weight.double(), exact.get_submodule(name).weight.double()
+    # Scales are rounded, and then the weight: half a step of bfloat16 each.
+    assert bool(((found - expected).abs() <= 2.01 * 2**-8 * expected.abs()).all()) == kept
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "linear/avx512/byte_panel.hpp"
 #include "linear/contract.hpp"
+#include "linear/avx512/levels.hpp"
 #include "simd/avx512.hpp"
 #include "simd/element.hpp"
 #include "simd/vec.hpp"
@@ -17,29 +17,31 @@ namespace {
 
 constexpr int32_t kMostByte = 127;
 
-// A block of a row, and what its products with a weight begin with.
+// A block of a row, and what its products with a weight of so many bits begin with.
+template <int kBits>
 struct ByteBlock {
-  static constexpr int64_t kGroups = kRoundedTogether / WINNOW_SCALE_GROUP;
+  static constexpr int64_t kGroups = kRoundedTogether / kGroupInputs<kBits>;
 
   int8_t numbers[kRoundedTogether];
   float scale;
-  int32_t starts[kGroups];  // Of inputs that share a scale of a weight: what its numbers stand too high for being unsigned.
-  float sums[kGroups];      // Of the same inputs.
+  int32_t starts[kGroups];  // Of inputs that share a scale of a weight: what its levels stand too high for being unsigned.
+  float sums[kHasMiddles<kBits> ? kGroups : 1];  // Of the same inputs where they meet a middle.
 };
 
 // The blocks of all rows that are held: first those of the first block of inputs, row after row.
+template <int kBits>
 struct ByteRows {
-  ByteBlock* first;
+  ByteBlock<kBits>* first;
   int64_t held;
 
   explicit ByteRows(const RoundedInputs& rounded)
-      : first(reinterpret_cast<ByteBlock*>(rounded.memory) + rounded.first), held(rounded.held) {}
+      : first(reinterpret_cast<ByteBlock<kBits>*>(rounded.memory) + rounded.first), held(rounded.held) {}
 
-  ByteBlock* at(int64_t row, int64_t block) const { return first + block * held + row; }
+  ByteBlock<kBits>* at(int64_t row, int64_t block) const { return first + block * held + row; }
 };
 
 inline int64_t byte_row_bytes(const winnow_linear_layer& layer) {
-  return rounded_blocks(layer) * static_cast<int64_t>(sizeof(ByteBlock));
+  return with_bits(layer, [&](auto bits) { return rounded_blocks(layer) * static_cast<int64_t>(sizeof(ByteBlock<bits>)); });
 }
 
 // Four vectors of whole numbers, as bytes in their order: in registers, as a processor waits where it reads a vector that was
@@ -52,24 +54,27 @@ inline __m512i as_bytes(const __m512i (&numbers)[4]) {
 
 // Writes the numbers of a block, and what follows from them.
 template <int kBits>
-inline void write_block(__m512i numbers, ByteBlock& to) {
-  static_assert(ByteBlock::kGroups == 2 && kRoundedTogether == sizeof(__m512i));
+inline void write_block(__m512i numbers, ByteBlock<kBits>& to) {
+  static_assert(kRoundedTogether == sizeof(__m512i));
   _mm512_storeu_si512(to.numbers, numbers);
   const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), numbers);
-  // Sums of two lanes of either half beside each other, and of four.
+  // Sums of two lanes beside each other, and of four: the first quarter, the third, the second and the last.
   const __m256i twos = _mm256_hadd_epi32(_mm512_castsi512_si256(fours), _mm512_extracti64x4_epi64(fours, 1));
-  const __m128i pairs = _mm_add_epi32(_mm256_castsi256_si128(twos), _mm256_extracti128_si256(twos, 1));
-  const __m128i halves = _mm_hadd_epi32(pairs, pairs);
-  const int32_t first = _mm_cvtsi128_si32(halves), second = _mm_extract_epi32(halves, 1);
-  to.sums[0] = static_cast<float>(first);
-  to.sums[1] = static_cast<float>(second);
-  to.starts[0] = -kZeroNumber<kBits> * (kBits == 4 ? first : first + second);
-  to.starts[1] = -kZeroNumber<kBits> * second;
+  const __m128i quarters = _mm_hadd_epi32(_mm256_castsi256_si128(twos), _mm256_extracti128_si256(twos, 1));
+  const int32_t all[] = {_mm_extract_epi32(quarters, 0), _mm_extract_epi32(quarters, 2), _mm_extract_epi32(quarters, 1),
+                         _mm_extract_epi32(quarters, 3)};
+  constexpr int64_t kGroups = ByteBlock<kBits>::kGroups, kQuarters = 4 / kGroups;
+  for (int64_t group = 0; group < kGroups; ++group) {
+    int32_t sum = 0;
+    for (int64_t quarter = 0; quarter < kQuarters; ++quarter) sum += all[group * kQuarters + quarter];
+    to.starts[group] = -kZeroLevel<kBits> * sum;
+    if (kHasMiddles<kBits>) to.sums[group] = static_cast<float>(sum);
+  }
 }
 
 // A block of inputs from `from` on, of which `count` are there. Where the largest is not finite, the scale is not either.
 template <int kBits>
-inline void round_to_bytes(const Bf16* from, int64_t count, ByteBlock& to) {
+inline void round_to_bytes(const Bf16* from, int64_t count, ByteBlock<kBits>& to) {
   constexpr int kVectors = kRoundedTogether / Vec::width;
   Vec numbers[kVectors];
   __m512i sizes = _mm512_setzero_si512();
@@ -87,22 +92,21 @@ inline void round_to_bytes(const Bf16* from, int64_t count, ByteBlock& to) {
   to.scale = _mm512_cvtss_f32((largest * broadcast(1.0f / kMostByte)).v);
   __m512i whole[kVectors];
   for (int v = 0; v < kVectors; ++v) whole[v] = _mm512_cvtps_epi32((numbers[v] * steps).v);
-  write_block<kBits>(as_bytes(whole), to);
+  write_block(as_bytes(whole), to);
 }
 
 template <int kBits>
-inline void round_row(const winnow_linear_layer& layer, const LinearRows& all, const ByteRows& to, int64_t row) {
+inline void round_row(const winnow_linear_layer& layer, const LinearRows& all, const ByteRows<kBits>& to, int64_t row) {
   const Bf16* from = static_cast<const Bf16*>(all.inputs) + row * layer.inputs;
   for (int64_t block = 0; block < rounded_blocks(layer); ++block) {
     const int64_t input = block * kRoundedTogether;
-    round_to_bytes<kBits>(from + input, layer.inputs - input, *to.at(row, block));
+    round_to_bytes(from + input, layer.inputs - input, *to.at(row, block));
   }
 }
 
 inline void round_row_to_bytes(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs& rounded,
                                int64_t row) {
-  const ByteRows to(rounded);
-  layer.bits == 4 ? round_row<4>(layer, all, to, row) : round_row<8>(layer, all, to, row);
+  with_bits(layer, [&](auto bits) { round_row(layer, all, ByteRows<bits>(rounded), row); });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A linear layer of many rows and a weight of 8 or 4 bits in bytes, for AVX-512 VNNI and VBMI: four of them are multiplied to
-// a lane, twice as many as pairs of bf16. Sums of a block of inputs are whole numbers, which are scaled as fp32 numbers.
+// A linear layer of many rows and a weight of few bits in bytes, for AVX-512 VNNI and VBMI: four of them are multiplied to a
+// lane, twice as many as pairs of bf16. Sums of inputs that share a scale are whole numbers, which are scaled as fp32 numbers.
 //
 // A panel of the weight meets a few rows at a time, in registers, as in pairs of bf16 (paired_rows.hpp).
 #pragma once
@@ -14,6 +14,7 @@
 #include "linear/avx512/byte_panel.hpp"
 #include "linear/contract.hpp"
 #include "linear/finish.hpp"
+#include "linear/avx512/levels.hpp"
 #include "simd/avx512.hpp"
 #include "simd/avx512/quads.hpp"
 #include "simd/element.hpp"
@@ -25,7 +26,7 @@
 namespace winnow {
 namespace {
 
-// Rows whose sums are in registers: of a group of 4 bits, and of the groups before it.
+// Rows whose sums are in registers: of inputs that share a scale, and of those before them.
 constexpr int kByteTile = 3;
 
 // A vector that stays in a register: GCC would read it again for every row.
@@ -36,8 +37,8 @@ inline __m512i read_once(__m512i a) {
 
 // Sums of whole numbers, as fp32, of kRows rows and a part of a block of inputs.
 template <int kBits, int kRows>
-__attribute__((always_inline)) inline void sum_group(const ByteBlock* rows, int group, const __m512i (*numbers)[kByteVectors],
-                                                     Vec (&to)[kRows][kByteVectors]) {
+__attribute__((always_inline)) inline void sum_group(const ByteBlock<kBits>* rows, int group,
+                                                     const __m512i (*numbers)[kByteVectors], Vec (&to)[kRows][kByteVectors]) {
   __m512i sums[kRows][kByteVectors];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kByteVectors>([&](auto v) __attribute__((always_inline)) { sums[r][v] = _mm512_set1_epi32(rows[r].starts[group]); });
@@ -57,34 +58,40 @@ __attribute__((always_inline)) inline void sum_group(const ByteBlock* rows, int 
   });
 }
 
-// Adds sums of a group of inputs of 4 bits, times its scale, and of its middle.
-template <int kRows>
-__attribute__((always_inline)) inline void add_scaled(const ByteBlock* rows, const BytePanel& panel, int64_t group,
+// Adds sums of inputs that share a scale, times that, and of their middle if they have one.
+template <int kBits, int kRows>
+__attribute__((always_inline)) inline void add_scaled(const ByteBlock<kBits>* rows, const BytePanel& panel, int64_t group,
                                                       int of_block, const Vec (&sums)[kRows][kByteVectors],
                                                       Vec (&to)[kRows][kByteVectors]) {
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    const Vec inputs = broadcast(rows[r].sums[of_block]);
     unroll<kByteVectors>([&](auto v) __attribute__((always_inline)) {
-      to[r][v] = fma(inputs, panel.middles[group][v], fma(sums[r][v], panel.scales[group][v], to[r][v]));
+      to[r][v] = fma(sums[r][v], panel.scales[group][v], to[r][v]);
     });
+    if constexpr (kHasMiddles<kBits>) {
+      const Vec inputs = broadcast(rows[r].sums[of_block]);
+      unroll<kByteVectors>([&](auto v) __attribute__((always_inline)) {
+        to[r][v] = fma(inputs, panel.middles(group)[v], to[r][v]);
+      });
+    }
   });
 }
 
 // Sums of kRows rows and a block of a panel, but for the scale of the rows' blocks.
 template <int kBits, int kRows>
-__attribute__((always_inline)) inline void sum_block(const ByteBlock* rows, const BytePanel& panel, int64_t block,
+__attribute__((always_inline)) inline void sum_block(const ByteBlock<kBits>* rows, const BytePanel& panel, int64_t block,
                                                      Vec (&found)[kRows][kByteVectors]) {
   const auto* numbers = panel.numbers + block * (kRoundedTogether / kQuad);
   if constexpr (kBits == 8) {
-    sum_group<kBits>(rows, 0, numbers, found);
+    sum_group(rows, 0, numbers, found);
   } else {
     unroll<kRows>([&](auto r) __attribute__((always_inline)) {
       unroll<kByteVectors>([&](auto v) __attribute__((always_inline)) { found[r][v] = broadcast(0.0f); });
     });
-    unroll<ByteBlock::kGroups>([&](auto group) __attribute__((always_inline)) {
+    constexpr int kGroups = ByteBlock<kBits>::kGroups;
+    unroll<kGroups>([&](auto group) __attribute__((always_inline)) {
       Vec sums[kRows][kByteVectors];
-      sum_group<kBits>(rows, group, numbers + group * kGroupQuads, sums);
-      add_scaled(rows, panel, block * ByteBlock::kGroups + group, group, sums, found);
+      sum_group(rows, group, numbers + group * (kGroupInputs<kBits> / kQuad), sums);
+      add_scaled(rows, panel, block * kGroups + group, group, sums, found);
     });
   }
 }
@@ -92,9 +99,9 @@ __attribute__((always_inline)) inline void sum_block(const ByteBlock* rows, cons
 // Adds the products of kRows rows with a block of a panel to sums [kRows, kOutputsAtOnce]. Never inlined, where other numbers
 // would crowd the registers.
 template <int kBits, int kRows>
-[[gnu::noinline]] void add_block(const ByteBlock* rows, const BytePanel& panel, int64_t block, float* to) {
+[[gnu::noinline]] void add_block(const ByteBlock<kBits>* rows, const BytePanel& panel, int64_t block, float* to) {
   Vec found[kRows][kByteVectors];
-  sum_block<kBits>(rows, panel, block, found);
+  sum_block(rows, panel, block, found);
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     const Vec scale = broadcast(rows[r].scale);
     unroll<kByteVectors>([&](auto v) __attribute__((always_inline)) {
@@ -118,7 +125,7 @@ inline int64_t byte_scratch_bytes(const winnow_linear_layer&, int64_t rows) {
 template <int kBits>
 class RowsInBytes {
  public:
-  RowsInBytes(const winnow_linear_layer& layer, const LinearRows& all, const ByteRows& rows, char* scratch)
+  RowsInBytes(const winnow_linear_layer& layer, const LinearRows& all, const ByteRows<kBits>& rows, char* scratch)
       : layer_(layer), all_(all), rows_(rows), scratch_(*reinterpret_cast<ByteScratch*>(scratch)) {}
 
   void run(int64_t first, int64_t last) {
@@ -137,7 +144,9 @@ class RowsInBytes {
   RowsAhead weight_at(int64_t output, int64_t input) const {
     if (output >= layer_.outputs) return {nullptr, 0, 0};
     const auto* weight = static_cast<const char*>(layer_.weight);
-    if (kBits == 4) return {weight + (output * layer_.inputs + input * kOutputsAtOnce) / 2, kByteInputs, kOutputsAtOnce / 2};
+    if (kBits < 8) {
+      return {weight + (output * layer_.inputs + input * kOutputsAtOnce) * kBits / 8, kByteInputs, kOutputsAtOnce * kBits / 8};
+    }
     return {weight + output * layer_.inputs + input, layer_.inputs, least(kOutputsAtOnce, layer_.outputs - output)};
   }
 
@@ -156,7 +165,7 @@ class RowsInBytes {
     }
   }
 
-  void add(int64_t rows, const ByteBlock* inputs, int64_t block, float* to) {
+  void add(int64_t rows, const ByteBlock<kBits>* inputs, int64_t block, float* to) {
     static_assert(kByteTile == 3);
     switch (rows) {
       case 3: return add_block<kBits, 3>(inputs, scratch_.panel, block, to);
@@ -167,15 +176,13 @@ class RowsInBytes {
 
   const winnow_linear_layer& layer_;
   const LinearRows& all_;
-  const ByteRows rows_;
+  const ByteRows<kBits> rows_;
   ByteScratch& scratch_;
 };
 
 inline void rows_in_bytes(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs& rounded, int64_t first,
                           int64_t last, char* scratch) {
-  const ByteRows rows(rounded);
-  layer.bits == 4 ? RowsInBytes<4>(layer, all, rows, scratch).run(first, last)
-                  : RowsInBytes<8>(layer, all, rows, scratch).run(first, last);
+  with_bits(layer, [&](auto bits) { RowsInBytes<bits>(layer, all, ByteRows<bits>(rounded), scratch).run(first, last); });
 }
 
 }  // namespace

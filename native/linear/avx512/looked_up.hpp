@@ -1,4 +1,4 @@
-// A weight of 8 bits whose channels meet inputs in pairs of bf16, for AVX-512 BF16 and VBMI: the bytes of numbers are looked up,
+// A weight of 8 bits whose channels meet inputs in pairs of bf16, for AVX-512 BF16 and VBMI: bytes of numbers are looked up,
 // which takes fewer instructions than converting them.
 #pragma once
 

@@ -14,7 +14,8 @@ from winnow.kernels.native_args import DTYPES, LINEAR_OUTPUTS, LinearLayer, addr
 from winnow.kernels.recording import this_thread
 from winnow.kernels.row_plan import RowPlan
 
-_BITS = {torch.int8: 8, torch.uint8: 4}
+_FINE_GROUP = GROUP // 2
+"""Inputs that share a scale in a weight of 6 bits."""
 
 
 def outruns_torch() -> bool:
@@ -39,7 +40,7 @@ def multiplies_many(dtype: torch.dtype) -> bool:
 
 
 def outputs_together(dtype: torch.dtype) -> int:
-    """Outputs that lie beside each other in weights of 4 bits as the kernels read them; 0 where they read none.
+    """Outputs that lie beside each other in weights of 4 to 6 bits as kernels read them; 0 where they read none.
 
     dtype: of the inputs.
     """
@@ -48,19 +49,24 @@ def outputs_together(dtype: torch.dtype) -> int:
 
 
 class Weight(NamedTuple):
-    """The weight of a linear layer, and its bias. Those of 8 and 4 bits are `Int8Linear`'s and `Int4Linear`'s."""
+    """The weight of a linear layer, and its bias: in few bits that of a `QuantizedLinear`."""
 
     numbers: Tensor
-    """[O, I] in the dtype of the inputs, or int8; or two of 4 bits to a byte [O, I / 2], `outputs_together`."""
+    """[O, I] in the dtype of the inputs, or int8; or uint8 [O, I · bits / 8] of 4, 5 or 6 bits, `outputs_together`."""
     bias: Tensor | None = None
     """[O]"""
     scales: Tensor | None = None
-    """[O] of int8; [I / 32, O, 2] of 4 bits, scale and middle."""
+    """[O] of int8; [I / 32, O, 2] of 4 and 5 bits, scale and middle; [I / 16, O] of 6 bits."""
 
     @property
     def bits(self) -> int:
-        """16 for a weight in the dtype of the inputs."""
-        return _BITS.get(self.numbers.dtype, 16)
+        """16 for a weight in the dtype of the inputs. Scales tell 6 bits, and 5 where the numbers take as much."""
+        if self.numbers.dtype != torch.uint8:
+            return 8 if self.numbers.dtype == torch.int8 else 16
+        if self.scales is not None and self.scales.ndim == 2:
+            return 6
+        five = self.scales is not None and 8 * self.numbers.shape[-1] == 5 * GROUP * len(self.scales)
+        return 5 if five else 4
 
     def fits(self) -> bool:
         """True if the kernels can read it: tensors that fit together, each in one piece on the CPU."""
@@ -69,12 +75,11 @@ class Weight(NamedTuple):
             return False
         outputs, inputs = self.sizes
         others = [each for each in (bias, scales) if each is not None]
-        few_bits = {8: (outputs,), 4: (inputs // GROUP, outputs, 2)}
         fits = inputs > 0 and self.dtype in DTYPES
         fits = fits and all(each.dtype == self.dtype for each in others)
-        fits = fits and (None if scales is None else scales.shape) == few_bits.get(self.bits)
+        fits = fits and (None if scales is None else scales.shape) == self._scales_shape()
         fits = fits and (bias is None or bias.shape == (outputs,))
-        if self.bits == 4:
+        if self.bits < 8:
             fits = fits and inputs % GROUP == 0 and outputs % LINEAR_OUTPUTS == 0
         return fits and all(each.is_cpu and each.is_contiguous() for each in (numbers, *others))
 
@@ -82,12 +87,18 @@ class Weight(NamedTuple):
     def sizes(self) -> tuple[int, int]:
         """Outputs and inputs."""
         outputs, columns = self.numbers.shape
-        return outputs, 2 * columns if self.bits == 4 else columns
+        return outputs, columns * 8 // self.bits if self.bits < 8 else columns
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of inputs and outputs."""
         return self.numbers.dtype if self.scales is None else self.scales.dtype
+
+    def _scales_shape(self) -> tuple[int, ...] | None:
+        outputs, inputs = self.sizes
+        if self.bits > 6:
+            return (outputs,) if self.bits == 8 else None
+        return (inputs // _FINE_GROUP, outputs) if self.bits == 6 else (inputs // GROUP, outputs, 2)
 
     def plan(self) -> LinearPlan:
         """Raises ValueError for a weight that does not fit."""

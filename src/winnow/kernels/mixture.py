@@ -69,8 +69,8 @@ def fit_together(enter: StackPlan, leave: StackPlan, interleaved: bool = False) 
     """
     if (enter.layers, enter.dtype, enter.outputs) != (leave.layers, leave.dtype, 2 * leave.inputs):
         return False
-    # Halves of a weight of 4 bits are blocks of outputs.
-    return enter.inputs == leave.outputs and (interleaved or enter.bits != 4 or leave.inputs % LINEAR_OUTPUTS == 0)
+    # Halves of a weight of 4 to 6 bits are blocks of outputs.
+    return enter.inputs == leave.outputs and (interleaved or enter.bits >= 8 or leave.inputs % LINEAR_OUTPUTS == 0)
 
 
 def _sizes(plan: StackPlan) -> str:

@@ -59,7 +59,7 @@ ACTIVATIONS: dict[Activation, int] = {"swish": 0, "gelu tanh": 1, "gelu": 2}
 Points = Literal["halves", "interleaved", "complex"]
 POINTS: dict[Points, int] = {"halves": 0, "interleaved": 1, "complex": 2}
 LINEAR_OUTPUTS = 64
-"""Outputs that lie beside each other in a linear layer's weight of 4 bits."""
+"""Outputs that lie beside each other in a linear layer's weight of 4 to 6 bits, at the most."""
 DELTA_KEYS = 256
 """Channels of a key that the delta rule knows, at most."""
 TAPS = 8

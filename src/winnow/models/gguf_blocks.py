@@ -37,9 +37,9 @@ def is_of_levels(kind: str) -> bool:
     return kind in _KINDS
 
 
-def has_sixteen_levels(kind: str) -> bool:
-    """True for kinds of blocks of 16 levels, with a step for every 32 numbers."""
-    return kind in ("Q4_0", "Q4_1", "Q4_K")
+def bits_of_levels(kind: str) -> int | None:
+    """Bits of the kinds whose levels layers keep: 4 or 5, with a step for every 32 numbers, or 6, with one for 16."""
+    return _BITS.get(kind)
 
 
 def levels_of(rows: Tensor, kind: str) -> Levels:
@@ -135,3 +135,4 @@ _KINDS = {
     "Q5_K": _Kind(256, 176, _q5_k),
     "Q6_K": _Kind(256, 210, _q6_k),
 }
+_BITS = {"Q4_0": 4, "Q4_1": 4, "Q4_K": 4, "Q5_0": 5, "Q5_1": 5, "Q5_K": 5, "Q6_K": 6}

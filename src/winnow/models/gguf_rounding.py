@@ -1,4 +1,4 @@
-"""Weights that a GGUF file has in 4 bits, which stay as they are there."""
+"""Weights that a GGUF file has in 4, 5 or 6 bits, which stay as they are there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from transformers import PreTrainedModel
 
 from winnow.errors import ModelError
 from winnow.models.gguf_rows import FileRows
-from winnow.models.int4 import Int4Linear
 from winnow.models.roundable import fewest_bits, holds_experts, weights_to_round
 from winnow.models.rounding import RoundedWeights, Rounding
 
 
 class LevelsKept:
-    """Puts `RoundedWeights` in place of weights that a file has at 16 levels, when transformers reads them."""
+    """Puts `RoundedWeights` in place of weights that a file has at few levels, when transformers reads them."""
 
     def __init__(self, rounding: Rounding) -> None:
         self._rounding = rounding
@@ -29,8 +28,8 @@ class LevelsKept:
         self._few = any(isinstance(each, FileRows) and each.have_few_bits for each in found.values())
         for path, layer, name in weights_to_round(model):
             rows = found.get(f"{path}.{name}")
-            may_have_four = layer is not head and fewest_bits(path.rpartition(".")[2]) == 4
-            if may_have_four and isinstance(rows, FileRows) and _stays(layer, rows):
+            may_be_few = layer is not head and fewest_bits(path.rpartition(".")[2]) == 4
+            if may_be_few and isinstance(rows, FileRows) and self._stays(layer, rows):
                 self._kept[f"{path}.{name}"] = _Kept(rows, layer.get_parameter(name), self._rounding)
         return {**found, **self._kept}
 
@@ -52,14 +51,13 @@ class LevelsKept:
                 f"The weights of {name} are not in few bits: leave --weights gguf out, or use int8 or int4."
             )
 
-
-def _stays(layer: nn.Module, rows: FileRows) -> bool:
-    transposed = holds_experts(layer) and layer.is_transposed
-    return rows.have_sixteen_levels and Int4Linear.fits(rows.shape) and not transposed
+    def _stays(self, layer: nn.Module, rows: FileRows) -> bool:
+        transposed = holds_experts(layer) and layer.is_transposed
+        return not transposed and self._rounding.keeps(rows)
 
 
 class _Kept:
-    """A weight of 4 bits, in place of its tensor where transformers loads weights."""
+    """A weight of few bits, in place of its tensor where transformers loads weights."""
 
     def __init__(self, rows: FileRows, parameter: nn.Parameter, rounding: Rounding) -> None:
         self.shape = rows.shape

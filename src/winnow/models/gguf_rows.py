@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from winnow.models.gguf_blocks import has_sixteen_levels, is_of_levels, levels_of
+from winnow.models.gguf_blocks import bits_of_levels, is_of_levels, levels_of
 from winnow.models.levels import Levels, joined
 from winnow.models.parts import parts_of
 
@@ -60,8 +60,8 @@ class FileRows:
         (self.width,) = widths
         self.shape = torch.Size((*rows.shape, self.width))
         self.dtype = dtype
-        self.have_sixteen_levels = len(kinds) == 1 and has_sixteen_levels(*kinds)
-        """True if `levels` tells them."""
+        self.bits = bits_of_levels(*kinds) if len(kinds) == 1 else None
+        """Those of the levels that `levels` tells; None where layers keep none, and where rows are of several kinds."""
         self.have_few_bits = not kinds <= _PLAIN
 
     def __getitem__(self, _: object) -> Tensor:
@@ -74,7 +74,7 @@ class FileRows:
         return made
 
     def levels(self, part: slice) -> Levels:
-        """Those of some of the rows, counted without regard to what they are arranged in; of 16 levels."""
+        """Those of some of the rows, counted without regard to what they are arranged in, of `bits`."""
         return joined([levels_of(torch.from_numpy(rows), tensor.kind) for tensor, _, rows in self._read(part)])
 
     def get_dtype(self) -> str:

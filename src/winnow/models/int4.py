@@ -14,7 +14,7 @@ from winnow.kernels.linear import Weight, outputs_together
 from winnow.kernels.native_args import LINEAR_OUTPUTS
 from winnow.models.levels import Levels
 from winnow.models.parts import PASSING, parts_of
-from winnow.models.quantized import QuantizedLinear
+from winnow.models.quantized import RoundedLinear
 from winnow.models.room import Room
 
 GROUP = 32
@@ -29,7 +29,7 @@ _LOW = 0x0F0F0F0F
 _BYTES = 4
 
 
-class Int4Linear(QuantizedLinear):
+class Int4Linear(RoundedLinear):
     """A linear layer whose weight has 4 bits a value, with a scale and a middle for every 32 inputs of an output."""
 
     packed: nn.Parameter
@@ -56,7 +56,7 @@ class Int4Linear(QuantizedLinear):
             groups = room.passing(weight[part], torch.float32).unflatten(1, (-1, GROUP))
             least, most = groups.amin(dim=-1), groups.amax(dim=-1)  # several times as fast as both at once
             scale = ((most - least) / 15).clamp(min=torch.finfo(weight.dtype).tiny)
-            _write_scales(scale, least + 8 * scale, scales[:, part])
+            write_scales(scale, least + 8 * scale, scales[:, part])
             # Levels are of scale and middle as they are stored, not of those before they were rounded.
             scale, middle = scales[:, part].float().transpose(0, 1)[..., None].unbind(dim=2)
             groups.sub_(middle).div_(scale).add_(8).round_().clamp_(0, 15)
@@ -70,8 +70,7 @@ class Int4Linear(QuantizedLinear):
         Raises ModelError as `round_into`.
         """
         packed, scales = stored
-        offsets = (8 - levels.middle) * levels.steps
-        _write_scales(levels.steps, offsets if levels.offsets is None else offsets + levels.offsets, scales[:, part])
+        write_scales(levels.steps, levels.at(8), scales[:, part])
         _pack(levels.levels, packed[part], block_size())
 
     @staticmethod
@@ -91,12 +90,11 @@ class Int4Linear(QuantizedLinear):
     def is_compiled(self) -> bool:
         return block_size() == outputs_together(self.scales.dtype)
 
-    def reads(self, rows: int) -> bool:
-        return rows <= FEW
-
-    def product(self, rows: Tensor) -> Tensor:
-        outputs: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(rows, self.packed, GROUP, self.scales)
-        return outputs
+    def product(self, rows: Tensor) -> Tensor | None:
+        if len(rows) > FEW:
+            return None
+        product: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(rows.contiguous(), self.packed, GROUP, self.scales)
+        return product
 
     def written_out(self, part: slice, dtype: torch.dtype) -> Tensor:
         found = self._written_by_kernel(part) if dtype == self.scales.dtype else None
@@ -129,8 +127,8 @@ def _unpacked(packed: Tensor, block: int) -> Tensor:
     return halves.view(torch.int8).view(inputs, outputs)
 
 
-def _write_scales(scale: Tensor, middle: Tensor, scales: Tensor) -> None:
-    """scale and middle of groups [O, I/32] -> [I/32, O, 2]"""
+def write_scales(scale: Tensor, middle: Tensor, scales: Tensor) -> None:
+    """Writes scale and middle of groups [O, I/32] to [I/32, O, 2]."""
     # One after the other is several times as fast as both, transposed.
     scales[..., 0] = scale.mT
     scales[..., 1] = middle.mT

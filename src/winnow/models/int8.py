@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from winnow.kernels.linear import Weight
 from winnow.models.parts import PASSING, parts_of
-from winnow.models.quantized import QuantizedLinear
+from winnow.models.quantized import RoundedLinear
 from winnow.models.room import Room
 
 FEW = 16
@@ -18,7 +18,7 @@ ALIGNED = 32
 """Inputs come in multiples of it for the kernel, which reads past the end of other rows."""
 
 
-class Int8Linear(QuantizedLinear):
+class Int8Linear(RoundedLinear):
     """A linear layer whose weight has 8 bits a value and a scale for every output."""
 
     levels: nn.Parameter
@@ -53,11 +53,10 @@ class Int8Linear(QuantizedLinear):
     def is_compiled(self) -> bool:
         return True
 
-    def reads(self, rows: int) -> bool:
-        return rows <= FEW and self.in_features % ALIGNED == 0
-
-    def product(self, rows: Tensor) -> Tensor:
-        return torch._weight_int8pack_mm(rows, self.levels, self.scales)
+    def product(self, rows: Tensor) -> Tensor | None:
+        if len(rows) > FEW or self.in_features % ALIGNED:
+            return None
+        return torch._weight_int8pack_mm(rows.contiguous(), self.levels, self.scales)
 
     def written_out(self, part: slice, dtype: torch.dtype) -> Tensor:
         return self.levels[part].to(dtype).mul_(self.scales[part, None].to(dtype))

@@ -27,6 +27,11 @@ class Levels(NamedTuple):
         groups.sub_(self.middle).mul_(self.steps[..., None])
         return (groups if self.offsets is None else groups.add_(self.offsets[..., None])).flatten(1)
 
+    def at(self, level: int) -> Tensor:
+        """[R, I/S] the numbers that a level stands for, in float32."""
+        found = (level - self.middle) * self.steps
+        return found if self.offsets is None else found + self.offsets
+
 
 def joined(parts: Sequence[Levels]) -> Levels:
     """Rows behind each other, of levels that have the same middle and all offsets or none."""

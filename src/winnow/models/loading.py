@@ -49,7 +49,7 @@ def load_model(
     own; float32 instead of float16 on the CPU; of a GGUF file bfloat16; float32 instead of bfloat16 on a CPU that would
     be slower in it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers
     over all. weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU,
-    where "auto" is bfloat16; or "gguf" for 4 bits where a GGUF file has 4, and 8 where it has more. Weights are read
+    where "auto" is bfloat16; or "gguf" for the 4, 5 or 6 bits of a GGUF file, and 8 where it has more. Weights are read
     and rounded one by one; those that a GGUF file has at 16 levels are not rounded to 4 bits again.
 
     On a CPU plain ones and experts are read without a copy for few rows (`read_weights_directly`,

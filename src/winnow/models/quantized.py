@@ -47,30 +47,10 @@ class QuantizedLinear(PlannedLinear, ABC):
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias.detach(), requires_grad=False))
 
-    @classmethod
-    def of(cls, linear: nn.Linear) -> Self:
-        """The nearest to a layer. Raises ModelError as `round_into`."""
-        return cls.rounded(linear.weight.detach(), Room()).with_bias(linear.bias)
-
-    @classmethod
-    def rounded(cls, weight: Tensor, room: Room) -> Self:
-        """The nearest to a weight [O, I] in the dtype that the model computes in, without a bias.
-
-        Raises ModelError as `round_into`.
-        """
-        stored = cls.room_for(weight.shape, weight.dtype, room)
-        cls.round_into(stored, weight, room)
-        return cls(stored, None)
-
     @staticmethod
     @abstractmethod
     def room_for(shape: Sequence[int], dtype: torch.dtype, room: Room) -> list[Tensor]:
         """Memory that weights [..., O, I] are written to."""
-
-    @staticmethod
-    @abstractmethod
-    def round_into(stored: Sequence[Tensor], weight: Tensor, room: Room) -> None:
-        """Writes the nearest to a weight [O, I]."""
 
     @staticmethod
     @abstractmethod
@@ -85,13 +65,12 @@ class QuantizedLinear(PlannedLinear, ABC):
     def is_compiled(self) -> bool:
         """True if Winnow's kernels read such a weight on a processor on which they outrun torch's."""
 
-    @abstractmethod
-    def reads(self, rows: int) -> bool:
-        """True if torch's kernel reads this layer, and is faster for so many rows than to write the weight out."""
+    def product(self, rows: Tensor) -> Tensor | None:
+        """rows [N, I] in bfloat16 -> [N, O], by torch's kernel, without the bias.
 
-    @abstractmethod
-    def product(self, rows: Tensor) -> Tensor:
-        """rows [N, I] in bfloat16 -> [N, O], by torch's kernel, without the bias."""
+        None where it reads no such layer, and where it is slower for so many rows than to write the weight out.
+        """
+        return None
 
     @abstractmethod
     def written_out(self, part: slice, dtype: torch.dtype) -> Tensor:
@@ -107,10 +86,9 @@ class QuantizedLinear(PlannedLinear, ABC):
         rows = inputs.reshape(-1, self.in_features)
         # torch's kernels for such weights know no derivatives.
         followed = torch.is_grad_enabled() and (rows.requires_grad or self.scales.requires_grad)
-        if self.reads(len(rows)) and inputs.dtype == self.scales.dtype == torch.bfloat16 and not followed:
-            outputs = self.product(rows.contiguous())
-        else:
-            outputs = self._times(rows)
+        read = inputs.dtype == self.scales.dtype == torch.bfloat16 and not followed
+        outputs = self.product(rows) if read else None
+        outputs = self._times(rows) if outputs is None else outputs
         outputs = outputs.view(*inputs.shape[:-1], self.out_features)
         return outputs if self.bias is None else outputs + self.bias
 
@@ -164,3 +142,27 @@ class QuantizedLinear(PlannedLinear, ABC):
             else:
                 torch.mm(rows, weights, out=outputs[:, part])
         return outputs
+
+
+class RoundedLinear(QuantizedLinear):
+    """A layer of few bits that a weight may be rounded to, whatever its values."""
+
+    @classmethod
+    def of(cls, linear: nn.Linear) -> Self:
+        """The nearest to a layer. Raises ModelError as `round_into`."""
+        return cls.rounded(linear.weight.detach(), Room()).with_bias(linear.bias)
+
+    @classmethod
+    def rounded(cls, weight: Tensor, room: Room) -> Self:
+        """The nearest to a weight [O, I] in the dtype that the model computes in, without a bias.
+
+        Raises ModelError as `round_into`.
+        """
+        stored = cls.room_for(weight.shape, weight.dtype, room)
+        cls.round_into(stored, weight, room)
+        return cls(stored, None)
+
+    @staticmethod
+    @abstractmethod
+    def round_into(stored: Sequence[Tensor], weight: Tensor, room: Room) -> None:
+        """Writes the nearest to a weight [O, I]."""

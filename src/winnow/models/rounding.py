@@ -11,16 +11,22 @@ from torch import Tensor, nn
 
 from winnow.kernels.linear import outruns_torch
 from winnow.models.gguf_rows import FileRows
+from winnow.models.high_bits import HighBitsLinear
 from winnow.models.int4 import Int4Linear
+from winnow.models.int5 import Int5Linear
+from winnow.models.int6 import Int6Linear
 from winnow.models.int8 import Int8Linear
 from winnow.models.large_pages import LargePages
 from winnow.models.parts import parts_of
-from winnow.models.quantized import QuantizedLinear
+from winnow.models.quantized import QuantizedLinear, RoundedLinear
 from winnow.models.quantized_stack import QuantizedStack
 from winnow.models.room import Room
 
+_OF_LEVELS: dict[int, type[Int4Linear | HighBitsLinear]] = {4: Int4Linear, 5: Int5Linear, 6: Int6Linear}
+"""Layers that keep a file's levels, by their bits."""
 
-def kind_for(bits: int, shape: Sequence[int]) -> type[QuantizedLinear]:
+
+def kind_for(bits: int, shape: Sequence[int]) -> type[RoundedLinear]:
     """The kind of layers that weights [..., O, I] get: of 4 bits, if no more are asked for and they fit, else of 8."""
     return Int4Linear if bits == 4 and Int4Linear.fits(shape) else Int8Linear
 
@@ -67,19 +73,31 @@ class Rounding:
             kind.round_into([each[expert] for each in stored], weight, self._room)
         return QuantizedStack(kind, stored, None)
 
-    def from_levels(self, rows: FileRows) -> QuantizedLinear | QuantizedStack:
-        """The layer of weights [O, I] that `have_sixteen_levels`, or the layers of experts' [E, O, I], as they are.
+    def keeps(self, rows: FileRows) -> bool:
+        """True if a weight [..., O, I] of a file stays at its levels: if a layer has them, and no more bits than else.
 
-        They have 4 bits, and no biases. Raises ModelError where torch packs them in an order that is not known.
+        4 bits stay wherever the shape fits, and 5 and 6 where kernels read them and other weights get 8.
         """
+        if rows.bits is None or rows.bits > self._fewest:
+            return False
+        return Int4Linear.fits(rows.shape) if rows.bits == 4 else HighBitsLinear.serves(rows.shape, rows.dtype)
+
+    def from_levels(self, rows: FileRows) -> QuantizedLinear | QuantizedStack:
+        """The layer of weights [O, I] which it `keeps`, or the layers of experts' [E, O, I], as they are.
+
+        They have the bits of the file, and no biases. Raises ModelError where torch packs weights of 4 bits in an order
+        that is not known.
+        """
+        assert rows.bits is not None
+        kind = _OF_LEVELS[rows.bits]
         *experts, outputs, inputs = rows.shape
-        stored = Int4Linear.room_for(rows.shape, rows.dtype, self._room)
+        stored = kind.room_for(rows.shape, rows.dtype, self._room)
         for expert in range(prod(experts)):
             one = [each[expert] for each in stored] if experts else stored
             for part in parts_of(outputs, inputs):
                 among_all = slice(expert * outputs + part.start, expert * outputs + part.stop)
-                Int4Linear.write_levels(one, part, rows.levels(among_all))
-        return QuantizedStack(Int4Linear, stored, None) if experts else Int4Linear(stored, None)
+                kind.write_levels(one, part, rows.levels(among_all))
+        return QuantizedStack(kind, stored, None) if experts else kind(stored, None)
 
-    def _kind(self, shape: Sequence[int], at_least: int) -> type[QuantizedLinear]:
+    def _kind(self, shape: Sequence[int], at_least: int) -> type[RoundedLinear]:
         return kind_for(max(self._fewest, at_least), shape)

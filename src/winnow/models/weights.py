@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import ModelError
+from winnow.models.high_bits import HighBitsLinear
 from winnow.models.int4 import Int4Linear, block_size
 from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.quantized_experts import QuantizedExperts
@@ -21,8 +22,8 @@ from winnow.models.rounding import RoundedWeights, Rounding
 from winnow.models.source import ModelSource
 
 WEIGHTS = ("auto", "int8", "int4", "gguf")
-"""Names: the checkpoint's own weights; 8 bits, with a scale for every output; 4 bits, in groups of 32; 4 where a GGUF
-file has 4, and 8 where it has more."""
+"""Names: the checkpoint's own weights; 8 bits, with a scale for every output; 4 bits, in groups of 32; the
+4, 5 or 6 bits of a GGUF file as they are, and 8 where it has more, or kernels read no such weights."""
 _UNPACKED = ("gguf",)
 """Schemes of files, not of the models that are made of them."""
 _WRITTEN_OUT = {"mxfp4": "Mxfp4Config", "fp8": "FineGrainedFP8Config"}
@@ -61,7 +62,7 @@ def written_out(config: PreTrainedConfig) -> Any:
 
 
 def bits_of(weights: str) -> int:
-    """The fewest bits that weights are rounded to, which those that a GGUF file has in 4 are not."""
+    """The fewest bits that weights are rounded to, which those of a GGUF file that stay are not."""
     return 4 if weights == "int4" else 8
 
 
@@ -140,7 +141,8 @@ def scheme_of(config: PreTrainedConfig) -> str | None:
 def weights_of(model: PreTrainedModel) -> str | None:
     """The scheme of a model's weights: "int8", "int4" or "gguf", that of a checkpoint or of a library; None for plain.
 
-    "gguf" has 8 bits where "int4" would have 4; a file that has no such weights gives the same as one of the others.
+    "gguf" has more bits where "int4" would have 4, or levels of 5 or 6; a file of other weights alone gives the same as
+    one of the others.
     """
     head, kinds, larger = model.get_output_embeddings(), set(), False
     for path, module in model.named_modules():
@@ -148,6 +150,8 @@ def weights_of(model: PreTrainedModel) -> str | None:
         kinds.add(kind)
         may_be_smaller = module is not head and fewest_bits(path.rpartition(".")[2]) == 4
         larger = larger or (kind is Int8Linear and may_be_smaller and Int4Linear.fits(module.levels.shape))
+    if any(issubclass(kind, HighBitsLinear) for kind in kinds):
+        return "gguf"
     if Int4Linear in kinds:
         return "gguf" if larger else "int4"
     return "int8" if Int8Linear in kinds else scheme_of(model.config)

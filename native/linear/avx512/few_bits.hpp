@@ -1,0 +1,216 @@
+// A weight of 4, 5 or 6 bits with inputs in bf16, for AVX-512 BF16.
+//
+// The order of low bits is that in which torch packs weights of 4 bits for processors with AVX-512: of 64 outputs, input after
+// input, 32 bytes, the lower halves of which are the first 32 outputs. A lane of a product is two inputs of an output. A line
+// of high bits is of 8 inputs, or of 4 where a level has two: bytes as those of two inputs lie in lanes.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "linear/avx512/level_pairs.hpp"
+#include "linear/contract.hpp"
+#include "linear/finish.hpp"
+#include "linear/avx512/levels.hpp"
+#include "linear/rows.hpp"
+#include "simd/avx512.hpp"
+#include "simd/avx512/pairs.hpp"
+#include "simd/element.hpp"
+#include "simd/prefetch.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// Rows for which the numbers of a pair of inputs are unpacked once.
+constexpr int kUnpackedRows = 4;
+
+// Groups from one to that whose scales are asked for with it; behind the last come those of the next block of outputs.
+constexpr int64_t kGroupsAhead = 4;
+
+// Scales of inputs that share one, for all outputs, in the order of sums.
+struct LevelScales {
+  Vec scales[kLevelSums];
+
+  explicit LevelScales(const Bf16* from) {
+    unroll<kLevelSums / 2>([&](auto half) __attribute__((always_inline)) {
+      load_pair(from + 2 * Vec::width * half, scales[half], scales[half + 2]);
+    });
+  }
+};
+
+// The same with middles.
+struct LevelMiddles {
+  Vec scales[kLevelSums], middles[kLevelSums];
+
+  explicit LevelMiddles(const Bf16* pairs) {
+    unroll<kLevelSums / 2>([&](auto half) {
+      Vec even = {_mm512_loadu_ps(pairs + 64 * half)}, odd = {_mm512_loadu_ps(pairs + 64 * half + 32)};
+      deal_lanes(even, odd);
+      set<half>(even);
+      set<half + 2>(odd);
+    });
+  }
+
+ private:
+  template <int kSum>
+  void set(Vec pairs) {
+    const __m512i bits = _mm512_castps_si512(pairs.v);
+    scales[kSum] = lower(Bf16{}, bits);
+    middles[kSum] = upper(Bf16{}, bits);
+  }
+};
+
+// Sums of the inputs that share a scale and a middle, of as many groups at a time as fill a vector: one by one they would take
+// a fifth of the time of a product of four rows.
+template <int kRows>
+class InputSums {
+ public:
+  static constexpr int kGroups = Vec::width / kRows;
+
+  // Those of groups from an input on, as far as there are some.
+  void take(const Bf16* const (&inputs)[kRows], int64_t first, int64_t end) {
+    static_assert(WINNOW_SCALE_GROUP * sizeof(Bf16) == sizeof(__m512i));
+    const __m512i ones = _mm512_set1_epi16(kOneInBf16);
+    Vec found[Vec::width];
+    unroll<Vec::width>([&](auto i) __attribute__((always_inline)) {
+      const Bf16* group = inputs[i / kGroups] + least(first + i % kGroups * WINNOW_SCALE_GROUP, end - WINNOW_SCALE_GROUP);
+      found[i] = {Bf16Pairs::add(Bf16Pairs::zero(), _mm512_loadu_si512(group), ones)};
+    });
+    store(sums_, row_sums(found));
+  }
+
+  // That of a row, of the group with a number among those.
+  Vec of(int row, int64_t group) const { return broadcast(sums_[row * kGroups + group]); }
+
+ private:
+  alignas(kLine) float sums_[Vec::width];
+};
+
+// Products of kRows rows with kOutputsAtOnce outputs.
+template <int kBits, int kRows>
+struct LevelTotals {
+  using Scales = std::conditional_t<kHasMiddles<kBits>, LevelMiddles, LevelScales>;
+  Vec totals[kRows][kLevelSums];
+
+  LevelTotals() {
+    for (auto& row : totals) {
+      for (Vec& total : row) total = broadcast(0.0f);
+    }
+  }
+
+  // Adds those of inputs that share a scale: of the numbers times it. `block`: where their levels are.
+  __attribute__((always_inline)) void add(LevelPlanes<kBits> block, const LevelScales& of, const Bf16* const (&inputs)[kRows],
+                                          int64_t first) {
+    Sums sums;
+    multiply(block, inputs, first, sums);
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) { add_scaled<r>(sums, of.scales); });
+  }
+
+  // The same, and of their middle times their sum.
+  __attribute__((always_inline)) void add(LevelPlanes<kBits> block, const LevelMiddles& of, const Bf16* const (&inputs)[kRows],
+                                          int64_t first, const InputSums<kRows>& all, int64_t group) {
+    Sums sums;
+    multiply(block, inputs, first, sums);
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      add_scaled<r>(sums, of.scales);
+      unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
+        totals[r][k] = fma(all.of(r, group), of.middles[k], totals[r][k]);
+      });
+    });
+  }
+
+  // Those of a row in the order of outputs.
+  void copy_row(int64_t row, float* to) const {
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+    for (int half = 0; half < 2; ++half, to += 2 * Vec::width) {
+      const __m512 even = totals[row][half].v, odd = totals[row][half + 2].v;
+      store(to, {_mm512_permutex2var_ps(even, first, odd)});
+      store(to + Vec::width, {_mm512_permutex2var_ps(even, second, odd)});
+    }
+  }
+
+ private:
+  using Sums = __m512[kRows * kLevelSums];
+
+  __attribute__((always_inline)) static void multiply(LevelPlanes<kBits> block, const Bf16* const (&inputs)[kRows],
+                                                      int64_t first, Sums& sums) {
+    unroll<kRows * kLevelSums>([&](auto i) __attribute__((always_inline)) { sums[i] = Bf16Pairs::zero(); });
+    for (int64_t i = 0; i < kGroupInputs<kBits>; i += 2 * kSharing<kBits>, block.high += kLine) {
+      if (kBits > 4) block.ask_ahead();
+      unroll<kSharing<kBits>>([&](auto place) __attribute__((always_inline)) {
+        block.ask_ahead();
+        const LevelPairs<kBits> pairs(block.low, block.high, place);
+        block.low += kLine;
+        __m512i input[kRows];
+        unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+          input[r] = broadcast_four(inputs[r] + first + i + 2 * place);
+        });
+        unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
+          const __m512i each = pairs.template numbers<k>();
+          unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+            sums[r * kLevelSums + k] = Bf16Pairs::add(sums[r * kLevelSums + k], each, input[r]);
+          });
+        });
+      });
+    }
+  }
+
+  template <int kRow>
+  __attribute__((always_inline)) void add_scaled(const Sums& sums, const Vec (&scales)[kLevelSums]) {
+    unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
+      totals[kRow][k] = fma(Vec{sums[kRow * kLevelSums + k]}, scales[k], totals[kRow][k]);
+    });
+  }
+};
+
+// Adds up all groups of inputs.
+template <int kBits, int kRows>
+__attribute__((always_inline)) inline void add_groups(const winnow_linear_layer& layer, const Bf16* const (&inputs)[kRows],
+                                                      int64_t output, LevelTotals<kBits, kRows>& totals) {
+  using Scales = typename LevelTotals<kBits, kRows>::Scales;
+  constexpr int kParts = static_cast<int>(kScaleParts<kBits>);
+  constexpr int64_t kNumbers = kScaleNumbers<kBits>;
+  LevelPlanes<kBits> block(layer, output, 0);
+  const int64_t apart = kNumbers * layer.outputs, turn = layer.inputs - kGroupsAhead * WINNOW_SCALE_GROUP;
+  const Bf16 *scales = scales_at<kBits>(layer, output, 0), *ahead = scales + kGroupsAhead * kParts * apart;
+  InputSums<kRows> all;
+  constexpr int64_t kTogether = InputSums<kRows>::kGroups;
+  for (int64_t first = 0, group = 0; first < layer.inputs; first += WINNOW_SCALE_GROUP, ++group, ++block) {
+    if (first == turn) ahead = scales_at<kBits>(layer, output + kOutputsAtOnce, 0);
+    if (kHasMiddles<kBits> && group % kTogether == 0) all.take(inputs, first, layer.inputs);
+    unroll<kParts>([&](auto part) __attribute__((always_inline)) {
+      prefetch_span<kNumbers * kOutputsAtOnce * sizeof(Bf16), false>(reinterpret_cast<const char*>(ahead));
+      if constexpr (kHasMiddles<kBits>) {
+        totals.add(block, Scales(scales), inputs, first, all, group % kTogether);
+      } else {
+        totals.add(block.part(part), Scales(scales), inputs, first + part * kGroupInputs<kBits>);
+      }
+      scales += apart;
+      ahead += apart;
+    });
+  }
+}
+
+template <int kBits>
+inline void linear_few_bits(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t last) {
+  for_row_blocks<kUnpackedRows>(all.count, [&](int64_t row, auto size) {
+    const Bf16* inputs[size];
+    point_at_rows(static_cast<const Bf16*>(all.inputs), all.count, layer.inputs, row, inputs);
+    LevelTotals<kBits, size> totals;
+    add_groups(layer, inputs, first, totals);
+    for (int64_t r = 0; r < least(size, all.count - row); ++r) {
+      float found[kOutputsAtOnce];
+      totals.copy_row(r, found);
+      finish<Bf16>(layer, found, nullptr, all, row + r, first, last);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace winnow
