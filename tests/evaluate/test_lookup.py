@@ -17,6 +17,7 @@ from support.families import build, prompt
 from winnow import CompressedCache
 from winnow.cache import graphed, host_graph, while_graphed
 from winnow.cache.host_graph import HostGraph
+from winnow.cache.linear_states import LinearStates
 from winnow.cache.state_calls import StateCalls
 from winnow.cache.trial import Trial
 from winnow.cache.while_graphed import step_graphs
@@ -336,3 +337,17 @@ def test_right_tokens_come_into_states_from_the_memory_of_a_replay(family: str, 
                 read([token], other)
         torch.testing.assert_close(read([5], cache), read([5], other), rtol=0, atol=1e-5)
     assert set(taken) == set(range(1, size + 1))
+
+
+@pytest.mark.skipif(native.library() is None, reason="the native library was not built")
+def test_where_they_come_into_others_they_are_read_again() -> None:
+    expected, _, _, after = written("qwen3_5_text", 0, count=100)
+    with (
+        mock.patch.object(LinearStates, "are_as", return_value=False),
+        mock.patch.object(answer_reader, "SURELY", ALIKE),
+    ):
+        found, cache, sizes, behind = written("qwen3_5_text", 3, count=100)
+    assert found == expected
+    torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
+    assert cache.compression.state_calls is None
+    assert max(sizes) == 4

@@ -283,19 +283,20 @@ class GraphedDecoder:
         for layer in self._layers:
             CompressedLayer.crop(layer, -1)  # without a state beside its attention, which is back
 
-    def take_back_trial(self, count: int, states: list[KeptState]) -> None:
+    def take_back_trial(self, count: int, states: list[KeptState]) -> bool:
         """Takes back all the `count` tokens of an attempt, with the `states()` before it.
 
-        If these tokens come into other states by `StateCalls` than the attempt left, it has none from now on.
+        False if these tokens come into other states by `StateCalls` than the attempt left.
         """
         self._cache.end_trial(count)
         calls, found = self._trials[count].state_calls, self.states()
         self._states.take_back(states)
-        if calls is not None:
-            calls.take(count)
-            if not self._states.are_as(found):
-                self._trials[count].state_calls = None
-            self._states.take_back(states)
+        if calls is None:
+            return True
+        calls.take(count)
+        same = self._states.are_as(found)
+        self._states.take_back(states)
+        return same
 
     # --- ways of a step ------------------------------------------------------------------------------------------
 
@@ -323,7 +324,7 @@ class GraphedDecoder:
                 for layer, queries in zip(self._layers, graph.queries, strict=True):
                     layer.count_trial(count, queries)
                 for window, tried in zip(self._sliding, graph.tried, strict=True):
-                    window.try_again(tried)
+                    window.exchange_tried(tried)
                 self._cache.compression.state_calls = graph.state_calls
         self._held.lengths.add_(count)
         return graph.captured.output.clone()
@@ -371,7 +372,7 @@ class GraphedDecoder:
             for layer, mark in zip(self._layers, marks, strict=True):
                 queries.append(layer.end_capture(mark, count))
             self._windows.check_grown(count)
-            tried = [window.try_again(None) for window in self._sliding]
+            tried = [window.exchange_tried(None) for window in self._sliding]
             self._states.check_in_place(states)
         except BaseException:
             self._states.take_back(states)

@@ -114,7 +114,7 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
     def reset(self) -> None:
         """Empty again."""
-        self.__dict__.update(ring=None, _keys=None, _values=None, _seen=0, is_initialized=False)
+        self.__dict__.update(ring=None, _keys=None, _values=None, _seen=0, _tried=None, is_initialized=False)
         super().reset()
 
     def tensors(self) -> list[Tensor]:
@@ -175,14 +175,14 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
         keys, values = (torch.cat(each, dim=2) for each in pairs)
         return keys, values
 
-    def try_again(self, tried: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
+    def exchange_tried(self, tried: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
         """Keys and values on trial from now on, in place of those that are returned; None: there are none."""
         before, self._tried = self._tried, tried
         return before
 
     def end_trial(self, wrong: int) -> None:
         """Takes all but the last `wrong` of the tokens that were on trial."""
-        tried = self.try_again(None)
+        tried = self.exchange_tried(None)
         if tried is not None and self.ring is not None:
             self.ring.take(*tried, tried[0].shape[2] - wrong)
 

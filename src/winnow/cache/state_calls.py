@@ -38,7 +38,7 @@ class StateCalls:
         """
         of_library = [each for each in calls if isinstance(each, LibraryCall)]
         found = [each for each in of_library if each.function in _RECURRENT]
-        if sorted(each.arguments.states for each in found) != sorted(each.data_ptr() for each in recurrent):
+        if sorted(each.arguments.states or 0 for each in found) != sorted(each.data_ptr() for each in recurrent):
             return None
         convolutions = [each for each in of_library if each.function == "winnow_convolve"]
         if len(convolutions) != len(convolved):

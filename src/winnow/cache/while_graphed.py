@@ -184,9 +184,12 @@ class _Steps:
             return None
         if logits is None or model in _fit_on_trial or decoder.attempts(tokens.tokens.shape[1]) < _SECOND:
             return logits
-        decoder.take_back_trial(tokens.tokens.shape[1], states)
+        fits = decoder.take_back_trial(tokens.tokens.shape[1], states)
         expected = ordinary()
-        self._note(_fit_on_trial, logits, expected)
+        if fits:
+            self._note(_fit_on_trial, logits, expected)
+        else:
+            _fit_on_trial[model], tokens.cache.compression.state_calls = False, None
         return expected
 
     def _note(self, fit: WeakKeyDictionary[PreTrainedModel, bool], logits: Tensor, expected: Tensor) -> None:
