@@ -76,12 +76,11 @@ struct Requests {
 template <int kRows, class W>
 constexpr Requests requests() {
   if (kZenGeneration == 5) {
-    constexpr bool kFew = kRows < kMostAtOnce;
-    // Bytes take longer to be multiplied, so that requests of a group ahead are met in time; eight rows wait for nothing else.
-    if (sizeof(W) == 1) return kFew ? Requests{2, kRows > 1 ? 1536 : 0, true} : Requests{2, 768, false};
     // Zen 5 foresees a few rows side by side as well as one. Few rows of inputs are done before a request of a group ahead is
-    // met; eight take so long that all of its memory's time can be hidden.
-    return kFew ? Requests{0, kRows > 1 ? 1536 : 0, true} : Requests{2, 768, true};
+    // met, but with bytes, which take longer to be multiplied; eight take so long that all of its memory's time can be hidden.
+    constexpr bool kBytes = sizeof(W) == 1;
+    if (kRows == kMostAtOnce) return {2, 768, !kBytes};
+    return {kBytes ? 2 : 0, kRows > 1 ? 1536 : 0, true};
   }
   // Eight rows of inputs leave time enough to wait for the second level.
   return {1, kRows < kMostAtOnce ? 512 : 0, false};

@@ -11,9 +11,9 @@
 #include <type_traits>
 
 #include "linear/avx512/level_pairs.hpp"
+#include "linear/avx512/levels.hpp"
 #include "linear/contract.hpp"
 #include "linear/finish.hpp"
-#include "linear/avx512/levels.hpp"
 #include "linear/rows.hpp"
 #include "simd/avx512.hpp"
 #include "simd/avx512/pairs.hpp"
@@ -65,8 +65,7 @@ struct LevelMiddles {
   }
 };
 
-// Sums of the inputs that share a scale and a middle, of as many groups at a time as fill a vector: one by one they would take
-// a fifth of the time of a product of four rows.
+// Sums of the inputs that share a scale and a middle, of as many groups at a time as fill a vector.
 template <int kRows>
 class InputSums {
  public:
