@@ -14,7 +14,7 @@ from winnow.kernels.native_args import DTYPES, LINEAR_OUTPUTS, LinearLayer, addr
 from winnow.kernels.recording import this_thread
 from winnow.kernels.row_plan import RowPlan
 
-_FINE_GROUP = GROUP // 2
+FINE_GROUP = GROUP // 2
 """Inputs that share a scale in a weight of 6 bits."""
 
 
@@ -98,7 +98,7 @@ class Weight(NamedTuple):
         outputs, inputs = self.sizes
         if self.bits > 6:
             return (outputs,) if self.bits == 8 else None
-        return (inputs // _FINE_GROUP, outputs) if self.bits == 6 else (inputs // GROUP, outputs, 2)
+        return (inputs // FINE_GROUP, outputs) if self.bits == 6 else (inputs // GROUP, outputs, 2)
 
     def plan(self) -> LinearPlan:
         """Raises ValueError for a weight that does not fit."""

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels.linear import Weight, multiplies_many, outputs_together
+from winnow.kernels.native_args import LINEAR_OUTPUTS
 from winnow.models.int4 import Int4Linear
-from winnow.models.level_planes import BLOCK, LevelPlanes
+from winnow.models.level_planes import LevelPlanes
 from winnow.models.levels import Levels
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.room import Room
@@ -66,14 +67,14 @@ class HighBitsLinear(QuantizedLinear):
         torch has no kernel for them. So they may where Winnow's are the faster ones and multiply many rows, too: else a
         weight of 8 bits, which is written out in less time, is the better one.
         """
-        read = multiplies_many(dtype) and outputs_together(dtype) == BLOCK
+        read = multiplies_many(dtype) and outputs_together(dtype) == LINEAR_OUTPUTS
         return read and Int4Linear.fits(shape)
 
     def compiled_weight(self) -> Weight:
         return Weight(self.parameter("packed"), self._parameters["bias"], self.parameter("scales"))
 
     def is_compiled(self) -> bool:
-        return outputs_together(self.scales.dtype) == BLOCK
+        return outputs_together(self.scales.dtype) == LINEAR_OUTPUTS
 
     def written_out(self, part: slice, dtype: torch.dtype) -> Tensor:
         levels = LevelPlanes(self.bits).unpack(self.packed[part]).view(torch.int8)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from winnow.kernels.linear import FINE_GROUP
 from winnow.models.high_bits import HighBitsLinear
 from winnow.models.levels import Levels
-
-_GROUP = 16
-"""Weights that share a scale."""
 
 
 class Int6Linear(HighBitsLinear):
@@ -19,7 +17,7 @@ class Int6Linear(HighBitsLinear):
     @staticmethod
     def scales_shape(outputs: int, inputs: int) -> tuple[int, ...]:
         """Scales [I/16, O]."""
-        return inputs // _GROUP, outputs
+        return inputs // FINE_GROUP, outputs
 
     @staticmethod
     def write_scales(scales: Tensor, levels: Levels) -> None:
@@ -28,4 +26,4 @@ class Int6Linear(HighBitsLinear):
         scales.copy_(levels.steps.mT)
 
     def scaled(self, levels: Tensor, scales: Tensor) -> Tensor:
-        return levels.unflatten(1, (-1, _GROUP)).mul_(scales.mT[..., None]).flatten(1)
+        return levels.unflatten(1, (-1, FINE_GROUP)).mul_(scales.mT[..., None]).flatten(1)

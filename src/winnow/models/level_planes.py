@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.formats.entries import GROUP
+from winnow.kernels.native_args import LINEAR_OUTPUTS
 
 _LOW, _FOUR = 4, 15
 """Bits that lie as those of weights that have no others, and all of them."""
-BLOCK = 64
-"""Outputs that lie beside each other."""
 _BESIDE = 2
 """Inputs whose bytes of high bits lie beside each other."""
 
@@ -63,20 +62,20 @@ class LevelPlanes(NamedTuple):
 
     def _planes(self, packed: Tensor) -> tuple[Tensor, Tensor]:
         """Bytes of low bits, as `_halves`, and of high bits, as `_sharing`."""
-        groups = packed.view(len(packed) // BLOCK, -1, GROUP * BLOCK * self.bits // 8)
-        low, high = groups.split_with_sizes([bits * GROUP * BLOCK // 8 for bits in (_LOW, self._high)], dim=2)
+        groups = packed.view(len(packed) // LINEAR_OUTPUTS, -1, GROUP * LINEAR_OUTPUTS * self.bits // 8)
+        low, high = groups.split_with_sizes([bits * GROUP * LINEAR_OUTPUTS // 8 for bits in (_LOW, self._high)], dim=2)
         halves = low.unflatten(2, (GROUP, -1)).permute(0, 3, 1, 2)
-        return halves, high.unflatten(2, (-1, BLOCK // 4, _BESIDE, 2))
+        return halves, high.unflatten(2, (-1, LINEAR_OUTPUTS // 4, _BESIDE, 2))
 
     def _halves(self, levels: Tensor) -> tuple[Tensor, Tensor]:
         """Levels [O, I] -> those of the first and of the second half of each block's outputs [O/B, B/2, I/32, 32]."""
-        first, second = levels.unflatten(1, (-1, GROUP)).unflatten(0, (-1, 2, BLOCK // 2)).unbind(1)
+        first, second = levels.unflatten(1, (-1, GROUP)).unflatten(0, (-1, 2, LINEAR_OUTPUTS // 2)).unbind(1)
         return first, second
 
     def _sharing(self, levels: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Levels [O, I] -> where their bits in a byte begin, and those levels [O/B, I/32, bytes, B/4, beside, 2]."""
         inputs = levels.unflatten(1, (-1, GROUP // self._places // _BESIDE, self._places, _BESIDE))
-        places = inputs.unflatten(0, (-1, 2, BLOCK // 4, 2)).permute(6, 1, 0, 4, 5, 2, 7, 3)
+        places = inputs.unflatten(0, (-1, 2, LINEAR_OUTPUTS // 4, 2)).permute(6, 1, 0, 4, 5, 2, 7, 3)
         for place, halves in enumerate(places):
             for half, found in enumerate(halves):
                 yield 4 - 4 * (place % 2) + 2 * (place // 2) + self._high * half, found
