@@ -174,17 +174,19 @@ class _Steps:
         model, decoder, seen = self._model, self._decoder, tokens.cache.get_seq_length()
         if decoder is None or not _is(self._latest, tokens.cache) or not _fit_on_trial.get(model, True):
             return None
+        count = tokens.tokens.shape[1]
+        checks = decoder.attempts(count) == _SECOND - 1 and model not in _fit_on_trial
         try:
-            states = [] if model in _fit_on_trial else decoder.states()
+            states = decoder.states() if checks else []
             logits = decoder.attempt(tokens.tokens, tokens.positions)
         except (GraphError, torch.OutOfMemoryError):
             _fit_on_trial[model] = False
             if not _still_holds(tokens.cache, seen):
                 raise
             return None
-        if logits is None or model in _fit_on_trial or decoder.attempts(tokens.tokens.shape[1]) < _SECOND:
+        if logits is None or not checks or decoder.attempts(count) != _SECOND:
             return logits
-        fits = decoder.take_back_trial(tokens.tokens.shape[1], states)
+        fits = decoder.take_back_trial(count, states)
         expected = ordinary()
         if fits:
             self._note(_fit_on_trial, logits, expected)
