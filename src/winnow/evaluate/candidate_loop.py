@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -10,11 +11,9 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 from transformers.generation import BaseStreamer
 
 from winnow.cache.compressed import CompressedCache
-from winnow.evaluate.answer_reader import AnswerReader
-from winnow.evaluate.decoding import prefill
+from winnow.evaluate.decoding import decode, prefill
 from winnow.evaluate.lookup import PromptLookup
 from winnow.evaluate.sampling import most_likely_of_each
-from winnow.models.kinds import counts_anew
 
 
 class CandidateLoop:
@@ -36,22 +35,23 @@ class CandidateLoop:
         **named: Any,
     ) -> Tensor:
         """The prompt [1, N], of which the cache may have seen the beginning, and the answer behind it."""
-        cache, tokens, most = self._cache, input_ids, generation_config.max_length
+        cache, tokens = self._cache, input_ids
         lookup = PromptLookup(tokens[0].tolist(), self._most)
         logits = prefill(model, tokens[:, cache.get_seq_length() :], cache)
-        reader = AnswerReader(model, cache, lookup, placed=counts_anew(model.config))
-        try:
-            while True:
-                scores = logits_processor(tokens, logits.to(torch.float32, copy=True)[None])
-                token = _drawn(scores) if generation_config.do_sample else most_likely_of_each(scores)
-                tokens = torch.cat([tokens, token[:, None]], dim=1)
+
+        def chosen(logits: Tensor) -> int:
+            scores = logits_processor(tokens, logits.to(torch.float32, copy=True)[None])
+            return int(_drawn(scores) if generation_config.do_sample else most_likely_of_each(scores))
+
+        most = generation_config.max_length - tokens.shape[1]
+        # Criteria tell where the answer ends, of tokens that stop it, too.
+        with closing(decode(model, cache, logits, most, frozenset(), chosen, lookup)) as answer:
+            for token in answer:
+                tokens = torch.cat([tokens, tokens.new_tensor([[token]])], dim=1)
                 if self._streamer is not None:
-                    self._streamer.put(token)
+                    self._streamer.put(tokens[:, -1])
                 if bool(stopping_criteria(tokens, None).all()):
                     break
-                logits = reader.read(int(token), room=most - tokens.shape[1] - 1)
-        finally:
-            reader.settle()
         if self._streamer is not None:
             self._streamer.end()
         return tokens
