@@ -37,6 +37,7 @@ sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
 import comparison  # noqa: E402
 import contenders  # noqa: E402
 import genai_rival  # noqa: E402
+import llama_build  # noqa: E402
 import llama_cpp  # noqa: E402
 import llama_rival  # noqa: E402
 import race_page  # noqa: E402
@@ -221,8 +222,8 @@ def test_senseless_options_are_refused(arguments: tuple[str, ...], said: str, ca
 
 def test_without_its_tools_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    with pytest.raises(PeerError, match="needs a cmake: pip install cmake, or name a program"):
-        llama_rival.built(tmp_path / "peers")
+    with pytest.raises(PeerError, match="needs a cmake: pip install cmake, or name a program with --llama-turns"):
+        llama_build.built(llama_build.TURNS, tmp_path / "peers")
     assert not (tmp_path / "peers").exists()
 
 
@@ -232,7 +233,7 @@ def test_a_build_that_fails_leaves_no_program(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(shutil, "which", lambda name, **_: name)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(PeerError, match=r"Configuring llama\.cpp failed with 2"):
-        llama_rival.built(tmp_path)
+        llama_build.built(llama_build.TURNS, tmp_path)
 
 
 def token(engine: str, cache: str, depth: int, ms: float, turn: str = "0") -> Measured:

@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from contenders import Contender, PeerError, rest
 from evaluated import RESULTS, ROOT
 from genai_rival import GENAI_CACHES, GenaiRival, check_genai
-from llama_rival import CACHES, PACKAGE, VERSION, LlamaRival, built
+from llama_build import PACKAGE, TURNS, VERSION, built
+from llama_rival import CACHES, LlamaRival
 from measured import Measured, Subject, Times
 from own_steps import METHODS, WARM_UP, OwnCache, OwnModel
 from race_page import page, records
@@ -189,7 +190,7 @@ def rivals_of(options: argparse.Namespace, numbers: int) -> list[LlamaRival | Ge
     model = Path(options.model)
     if options.openvino:
         check_genai()
-    program = options.llama_turns or built(options.build)
+    program = options.llama_turns or built(TURNS, options.build)
     depths, threads = list(filter(None, options.depths)), max(options.threads)
     rivals: list[LlamaRival | GenaiRival] = [
         LlamaRival(program, model, kind, depths, threads, options.steps, numbers) for kind in CACHES

@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 import winnow
 from contenders import Answering, PeerError, rest
 from evaluated import RESULTS, ROOT
-from llama_rival import PACKAGE, VERSION, built
+from llama_build import PACKAGE, TURNS, VERSION, built
 from random_blocks import EMBEDDING
 from random_models import random_model
 from reporting import machine, markdown_table, of_this_processor, write_results
@@ -189,7 +189,7 @@ def run(race: Race, about: str | None) -> None:
     torch.set_num_threads(options.threads)
     rows = []
     try:
-        program = options.llama_turns or built(ROOT / "build" / "peers")
+        program = options.llama_turns or built(TURNS, ROOT / "build" / "peers")
         for name in race.shapes:
             for row in measure(race, name, program, options):
                 print(row.cells(), flush=True)
