@@ -11,27 +11,23 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import re
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
+from clients import Wave, prompts, wave
 from reporting import RESULTS, machine, markdown_table, write_results
-from rounds import measure
+from rounds import Bench, measure
+from server_program import ServerError, running, winnow_server
 from winnow.bundled import MODEL_PATH
 from winnow.commands.model_names import model_name
 from winnow.models import open_model
-from winnow.tasks import generate_document
 
+TASK = "What is this text about?"
 CLIENTS = (1, 4, 8, 16)
 METHODS = ("full", "adakv @ 128")
 WEIGHTS = ("auto", "int4")
@@ -72,73 +68,46 @@ class Row:
     """Those of answers."""
     gain: float
     """Time of one client over the time of these: the median over the rounds."""
-
-
-@contextmanager
-def served(model: str, weights: str, method: str, rows: int) -> Iterator[str]:
-    """The address of a server that holds nothing, and writes every answer token by token, also one that is alone."""
-    options = ["--model", model, "--weights", weights, "--method", method, "--rows", str(rows)]
-    options += ["--port", "0", "--conversations", "0", "--lookup", "0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "winnow.cli", "serve", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        found = next(filter(None, (re.search(r"http://\S+/v1", line) for line in process.stdout)), None)
-        if found is None:
-            sys.exit(f"winnow serve {' '.join(options)} ended with code {process.wait()}: run it to see why.")
-        yield found[0]
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def answered(address: str, tokens: int, prompt: str) -> dict[str, int]:
-    """The numbers of tokens of a prompt and its answer."""
-    body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0}
-    request = Request(f"{address}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urlopen(request, timeout=3600) as response:
-        usage: dict[str, int] = json.load(response)["usage"]
-    return usage
+    first_seconds: float
+    """From a request to the first words of its answer, in the median."""
+    gap_seconds: float
+    """Between two pieces of an answer, in the median."""
 
 
 def measured(address: str, weights: str, method: str, load: Load) -> list[Row]:
     """All numbers of clients with one server."""
-    prompts = [
-        f"{generate_document(seed, tokens=load.words).text}\n\nWhat is this text about?"
-        for seed in range(load.requests)
-    ]
-    ask = partial(answered, address, load.tokens)
-    usages: list[dict[str, int]] = []
+    asked = prompts(load.requests, load.words, TASK)
+    waves: dict[str, list[Wave]] = {str(each): [] for each in load.clients}
 
-    def all_of_them(clients: int) -> None:
-        with ThreadPoolExecutor(clients) as pool:
-            usages[:] = pool.map(ask, prompts)
+    def ask(clients: int) -> None:
+        waves[str(clients)].append(wave(address, clients, asked, load.tokens))
 
-    bench = measure({str(each): partial(all_of_them, each) for each in load.clients}, load.rounds)
-    said = sum(usage["completion_tokens"] for usage in usages)
-    return [
-        Row(
-            weights,
-            method,
-            each,
-            statistics.median(usage["prompt_tokens"] for usage in usages),
-            said,
-            bench.median(str(each)),
-            load.requests / bench.median(str(each)),
-            said / bench.median(str(each)),
-            bench.ratio(str(load.clients[0]), str(each)),
-        )
-        for each in load.clients
-    ]
+    bench = measure({str(each): partial(ask, each) for each in load.clients}, load.rounds)
+    return [_row(weights, method, each, waves[str(each)][1:], bench, load) for each in load.clients]
+
+
+def _row(weights: str, method: str, clients: int, waves: Sequence[Wave], bench: Bench, load: Load) -> Row:
+    """The row of a number of clients; waves: those of the rounds that count."""
+    seconds, said = bench.median(str(clients)), waves[-1].answer_tokens
+    return Row(
+        weights,
+        method,
+        clients,
+        waves[-1].prompt_tokens,
+        said,
+        seconds,
+        load.requests / seconds,
+        said / seconds,
+        bench.ratio(str(load.clients[0]), str(clients)),
+        statistics.median(first for each in waves for first in each.firsts),
+        statistics.median(gap for each in waves for gap in each.gaps),
+    )
 
 
 def table(rows: Sequence[Row]) -> str:
     """A line for every method and number of clients."""
     head = ["weights", "method", "clients", "requests/s", "answers' tokens/s", "as many times one client's"]
+    head += ["first words after", "between words"]
     body = [
         [
             row.weights,
@@ -147,6 +116,8 @@ def table(rows: Sequence[Row]) -> str:
             f"{row.requests_per_second:.2f}",
             f"{row.tokens_per_second:.1f}",
             f"{row.gain:.2f}",
+            f"{row.first_seconds:.2f} s",
+            f"{1e3 * row.gap_seconds:.0f} ms",
         ]
         for row in rows
     ]
@@ -171,8 +142,10 @@ def main() -> None:
     model = MODEL_PATH if options.model is None else options.model
     rows: list[Row] = []
     for weights, method in itertools.product(options.weights, options.methods):
-        with served(str(model), weights, method, max(load.clients)) as address:
-            rows += measured(address, weights, method, load)
+        # Every answer is written token by token, also one that is alone.
+        command = winnow_server(str(model), weights, method, max(load.clients), "--lookup", "0")
+        with running(command) as server:
+            rows += measured(server.address, weights, method, load)
         print(table(rows[-len(load.clients) :]), flush=True)
     text = page(model_name(open_model(model)), load, rows)
     print(f"\n{text}")
@@ -194,4 +167,7 @@ def page(model: str, load: Load, rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ServerError as problem:
+        sys.exit(str(problem))

@@ -1,0 +1,260 @@
+"""`winnow serve` and llama.cpp's server under the same requests: how many a second, and how long each client waits.
+
+    python benchmarks/peers/servers.py MODEL.gguf        # writes docs/results/servers-VENDOR.*
+
+All have the same prompts answered greedily, over HTTP, with the weights of the same file. All servers run for the whole
+race, and take turns at every number of clients, one of them at work at a time. llama.cpp is built in build/peers the
+first time (CMake and a C++ compiler, some minutes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+from clients import Wave, prompts, wave
+from contenders import PeerError, rest
+from evaluated import RESULTS, ROOT
+from llama_build import PACKAGE, SERVER, VERSION, built
+from reporting import machine, markdown_table, of_this_processor, write_results
+from server_program import Server, ServerError, running, winnow_server
+from winnow.commands.console import messages
+
+LLAMA = "llama-server"
+ROWS = 8
+"""Answers side by side, at most, in all servers."""
+ROOM = 8192
+"""Tokens of a slot of llama.cpp's server, which has its memory from the beginning."""
+METHODS = ("full", "adakv @ 10%")
+WEIGHTS = ("int4", "gguf")
+SHORTEST = 100
+"""Words of the prompt that warms a server up."""
+TASK = "Write a long story about this, of at least 1,000 words."
+"""The end of all prompts: no answer ends before its length does."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """The same work for all servers."""
+
+    words: int
+    """Those of every prompt, about."""
+    requests: int
+    clients: Sequence[int]
+    tokens: int = 64
+    """Those of every answer, at most."""
+
+
+LOADS = (Load(380, 8, (1, 4, 8)), Load(3600, 4, (1, 4)))
+TINY = (Load(SHORTEST, 2, (1, 2), tokens=4),)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A server, its weights and its cache, by the names in tables."""
+
+    server: str
+    weights: str
+    cache: str
+    command: Sequence[str] = field(repr=False)
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of every request that this server alone knows."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A server as its clients saw it: medians over the rounds."""
+
+    prompt_tokens: float
+    clients: int
+    server: str
+    weights: str
+    cache: str
+    seconds: float
+    """Until all requests are answered."""
+    requests_per_second: float
+    tokens_per_second: float
+    """Those of answers."""
+    as_fast: float
+    """Requests per second, as many times llama.cpp's in the same round."""
+    first_seconds: float
+    """From a request to the first words of its answer."""
+    gap_seconds: float
+    """Between two pieces of an answer."""
+    long_gap_seconds: float
+    """The gap that 95 of 100 do not exceed."""
+    resident_bytes: int
+    """Memory of the server after this load, weights included."""
+
+
+def llama_server(program: Path, model: Path, threads: int) -> Contender:
+    """llama.cpp's own server, which reads every prompt anew."""
+    command = [str(program), "--model", str(model), "--host", "127.0.0.1", "--port", str(_free_port())]
+    command += ["--threads", str(threads), "--parallel", str(ROWS), "--ctx-size", str(ROWS * ROOM), "--cache-ram", "0"]
+    return Contender(LLAMA, "file", "f16", command, {"cache_prompt": False})
+
+
+def contenders(program: Path, model: Path, weights: Sequence[str], methods: Sequence[str]) -> list[Contender]:
+    """llama.cpp's server before Winnow's."""
+    ours = [
+        Contender("winnow serve", each, method, winnow_server(str(model), each, method, ROWS))
+        for method in methods
+        for each in weights
+    ]
+    return [llama_server(program, model, torch.get_num_threads()), *ours]
+
+
+def raced(every: Sequence[Contender], loads: Sequence[Load], rounds: int, tell: Callable[[str], None]) -> list[Row]:
+    """All servers under all loads.
+
+    Raises:
+        ServerError: one that ended before it served.
+    """
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        servers = [stack.enter_context(running(each.command)) for each in every]
+        for each, server in zip(every, servers, strict=True):
+            wave(server.address, 1, prompts(1, SHORTEST, TASK), 8, each.more)
+        for load in loads:
+            asked = prompts(load.requests, load.words, TASK, first=1)
+            for clients in load.clients:
+                tell(f"{load.words:,} words, clients at once: {clients}")
+                waves = [_turns(every, servers, clients, asked, load) for _ in range(rounds)]
+                rows += [seen_of(at, each, servers[at], clients, waves) for at, each in enumerate(every)]
+    return rows
+
+
+def _turns(
+    every: Sequence[Contender], servers: Sequence[Server], clients: int, asked: Sequence[str], load: Load
+) -> list[Wave]:
+    """A round: one wave at every server."""
+    found = []
+    for each, server in zip(every, servers, strict=True):
+        rest()
+        found.append(wave(server.address, clients, asked, load.tokens, each.more))
+    return found
+
+
+def seen_of(at: int, contender: Contender, server: Server, clients: int, rounds: Sequence[Sequence[Wave]]) -> Row:
+    """The row of one server; rounds: waves of all servers, of which llama.cpp's is the first."""
+    own = [waves[at] for waves in rounds]
+    seconds = statistics.median(each.seconds for each in own)
+    gaps = sorted(gap for each in own for gap in each.gaps)
+    return Row(
+        own[0].prompt_tokens,
+        clients,
+        contender.server,
+        contender.weights,
+        contender.cache,
+        seconds,
+        statistics.median(len(each.heard) / each.seconds for each in own),
+        statistics.median(each.answer_tokens / each.seconds for each in own),
+        statistics.median(waves[0].seconds / waves[at].seconds for waves in rounds),
+        statistics.median(first for each in own for first in each.firsts),
+        statistics.median(gaps),
+        gaps[int(0.95 * len(gaps))],
+        server.resident_bytes(),
+    )
+
+
+def _free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    return port
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A line for every server and number of clients."""
+    head = ["prompts' tokens", "clients", "server", "weights", "cache", "requests/s", "of llama-server's"]
+    head += ["answers' tokens/s", "first words after", "between words", "95 % within"]
+    body = [
+        [
+            f"{row.prompt_tokens:,.0f}",
+            str(row.clients),
+            row.server,
+            row.weights,
+            f"`{row.cache}`",
+            f"{row.requests_per_second:.2f}",
+            f"{row.as_fast:.2f}x",
+            f"{row.tokens_per_second:.1f}",
+            f"{row.first_seconds:.2f} s",
+            f"{1e3 * row.gap_seconds:.0f} ms",
+            f"{1e3 * row.long_gap_seconds:,.0f} ms",
+        ]
+        for row in rows
+    ]
+    return markdown_table(head, body)
+
+
+def memory(rows: Sequence[Row]) -> str:
+    """A line for every server: its memory."""
+    last = {(row.server, row.weights, row.cache): row.resident_bytes for row in rows}
+    body = [[server, weights, f"`{cache}`", f"{size / 1e6:,.0f} MB"] for (server, weights, cache), size in last.items()]
+    return markdown_table(["server", "weights", "cache", "memory"], body)
+
+
+def page(model: Path, loads: Sequence[Load], rounds: int, rows: Sequence[Row]) -> str:
+    """The tables with all that they depend on."""
+    work = "; ".join(
+        f"{load.requests} requests with prompts of about {load.words:,} words and answers of {load.tokens} tokens"
+        for load in loads
+    )
+    about = (
+        f"`winnow serve` and llama.cpp's `llama-server` (of {PACKAGE} {VERSION}, built for this processor) on "
+        f"{model.name}, over HTTP: {work}. A client sends one request after the other. Medians of {rounds} rounds, in "
+        "which the servers took turns. Nothing is held from one request to the next in either server; all else is as "
+        f"they come, Winnow's [candidates](../command-line.md#candidates) included. {machine()}"
+    )
+    notes = (
+        "*First words after* is the wait from a request to its answer's first text, behind other clients' prompts; "
+        "*between words*, the wait for every further piece, while others' prompts are read, too. *Memory* is what "
+        f"was resident after all of it, weights included; llama-server has its {ROWS} slots of {ROOM:,} tokens from "
+        "the beginning."
+    )
+    command = "Regenerate with `python benchmarks/peers/servers.py MODEL.gguf` on a machine that does nothing else."
+    return f"# Servers\n\n{about}\n\n{command}\n\n{table(rows)}\n\n{notes}\n\n{memory(rows)}\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures and writes the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model", type=Path, help="a GGUF file")
+    parser.add_argument("--llama-server", type=Path, help="the program, if it is built already")
+    parser.add_argument("--weights", nargs="+", default=WEIGHTS, help="as `winnow serve` takes them")
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tiny", action="store_true", help="loads in miniature")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args(arguments)
+    if options.tiny and options.out.resolve() == RESULTS:
+        parser.error("--tiny needs an --out of its own: a miniature would replace what was measured")
+    if not options.model.is_file():
+        parser.error(f"there is no file {options.model}")
+    loads = TINY if options.tiny else LOADS
+    try:
+        program = options.llama_server or built(SERVER, ROOT / "build" / "peers")
+        every = contenders(program, options.model, options.weights, options.methods)
+        rows = raced(every, loads, options.rounds, messages().print)
+    except (PeerError, ServerError, OSError) as problem:
+        sys.exit(str(problem))
+    text = page(options.model, loads, options.rounds, rows)
+    print(text)
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_results(options.out, of_this_processor("servers"), text, [asdict(row) for row in rows])
+
+
+if __name__ == "__main__":
+    main()
