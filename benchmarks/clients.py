@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from winnow.errors import WinnowError
 from winnow.tasks import generate_document
 
 PATIENCE = 3600.0
 """Seconds until a client gives up."""
+
+
+class ClientError(WinnowError):
+    """A request that a server refused."""
 
 
 @dataclass(frozen=True)
@@ -67,28 +73,31 @@ def prompts(count: int, words: int, task: str, first: int = 0) -> list[str]:
     return [f"{generate_document(seed, tokens=words).text}\n\n{task}" for seed in range(first, first + count)]
 
 
-def wave(address: str, clients: int, asked: Sequence[str], tokens: int, more: Mapping[str, Any] | None = None) -> Wave:
+def wave(address: str, clients: int, asked: Sequence[str], tokens: int, instructions: str | None = None) -> Wave:
     """Answers to prompts, which so many clients ask for: greedy ones of at most so many tokens.
 
     Args:
         address: that of a server, up to "/v1".
-        more: fields of every request that this server alone knows.
+        instructions: the system's message before every prompt; None for none.
+
+    Raises:
+        ClientError: the server refused a request.
     """
-    ask = partial(_heard, address, tokens, more or {})
+    ask = partial(_heard, address, tokens, instructions)
     start = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
         heard = list(pool.map(ask, asked))
     return Wave(time.perf_counter() - start, heard)
 
 
-def _heard(address: str, tokens: int, more: Mapping[str, Any], prompt: str) -> Heard:
+def _heard(address: str, tokens: int, instructions: str | None, prompt: str) -> Heard:
+    before = [] if instructions is None else [{"role": "system", "content": instructions}]
     body = {
-        "messages": [{"role": "user", "content": prompt}],
+        "messages": [*before, {"role": "user", "content": prompt}],
         "max_tokens": tokens,
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
-        **more,
     }
     request = Request(f"{address}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
     arrivals: list[float] = []
@@ -103,7 +112,10 @@ def _heard(address: str, tokens: int, more: Mapping[str, Any], prompt: str) -> H
 
 def _events(request: Request) -> Iterator[dict[str, Any]]:
     """Events that a server sends."""
-    with urlopen(request, timeout=PATIENCE) as response:
-        for line in response:
-            if line.startswith(b"data: ") and b"[DONE]" not in line:
-                yield json.loads(line.removeprefix(b"data: "))
+    try:
+        with urlopen(request, timeout=PATIENCE) as response:
+            for line in response:
+                if line.startswith(b"data: ") and b"[DONE]" not in line:
+                    yield json.loads(line.removeprefix(b"data: "))
+    except HTTPError as refused:
+        raise ClientError(f"{request.full_url} refused a request: {refused.read().decode()}") from None

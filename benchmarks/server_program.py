@@ -59,9 +59,9 @@ def running(command: Sequence[str]) -> Iterator[Server]:
 
 
 def winnow_server(model: str, weights: str, method: str, rows: int, *more: str) -> list[str]:
-    """The command of a `winnow serve` that holds no conversations."""
-    options = ["--model", model, "--weights", weights, "--method", method, "--rows", str(rows)]
-    return [sys.executable, "-m", "winnow.cli", "serve", *options, "--port", "0", "--conversations", "0", *more]
+    """The command of a `winnow serve`; more: further options."""
+    options = ["--model", model, "--weights", weights, "--method", method, "--rows", str(rows), "--port", "0"]
+    return [sys.executable, "-m", "winnow.cli", "serve", *options, *more]
 
 
 def _address(output: IO[str], command: Sequence[str]) -> str:

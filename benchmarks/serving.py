@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clients import Wave, prompts, wave
+from clients import ClientError, Wave, prompts, wave
 from reporting import RESULTS, machine, markdown_table, write_results
 from rounds import Bench, measure
 from server_program import ServerError, running, winnow_server
@@ -142,8 +142,9 @@ def main() -> None:
     model = MODEL_PATH if options.model is None else options.model
     rows: list[Row] = []
     for weights, method in itertools.product(options.weights, options.methods):
-        # Every answer is written token by token, also one that is alone.
-        command = winnow_server(str(model), weights, method, max(load.clients), "--lookup", "0")
+        # Nothing is held, and every answer is written token by token, also one that is alone.
+        nothing = ("--lookup", "0", "--conversations", "0", "--starts", "0")
+        command = winnow_server(str(model), weights, method, max(load.clients), *nothing)
         with running(command) as server:
             rows += measured(server.address, weights, method, load)
         print(table(rows[-len(load.clients) :]), flush=True)
@@ -169,5 +170,5 @@ def page(model: str, load: Load, rows: Sequence[Row]) -> str:
 if __name__ == "__main__":
     try:
         main()
-    except ServerError as problem:
+    except (ClientError, ServerError) as problem:
         sys.exit(str(problem))

@@ -35,7 +35,7 @@ def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_gguf(tmp_path_factory.mktemp("gguf") / "Tiny.Q8_0.gguf", tiny_model())
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "Tiny.Q8_0.gguf", tiny_model(context=1024))
 
 
 def test_all_servers_take_turns_and_are_told_of(model: Path, tmp_path: Path) -> None:
@@ -45,7 +45,8 @@ def test_all_servers_take_turns_and_are_told_of(model: Path, tmp_path: Path) -> 
     rows = json.loads((tmp_path / f"{PAGE}.json").read_text())["results"]
     named = [(row["server"], row["weights"], row["cache"], row["clients"]) for row in rows]
     theirs, ours = ("llama-server", "file", "f16"), ("winnow serve", "int8", "full")
-    assert named == [(*theirs, 1), (*ours, 1), (*theirs, 2), (*ours, 2)]
+    assert named == [(*theirs, 1), (*ours, 1), (*theirs, 2), (*ours, 2), (*theirs, 2), (*ours, 2)]
+    assert [row["shared"] for row in rows] == [0, 0, 0, 0, 100, 100]
     for row in rows:
         assert row["requests_per_second"] == pytest.approx(2 / row["seconds"], rel=0.5)
         assert row["tokens_per_second"] > 0
@@ -65,7 +66,7 @@ def test_medians_and_ratios_are_those_of_rounds() -> None:
         [seen(8.0, 1.0, 2.0), seen(1.0, 0.5, 0.75, 1.75)],
     ]
     ours = servers.Contender("winnow serve", "int4", "full", ())
-    row = servers.seen_of(1, ours, server_program.Server("nowhere", -1), 2, rounds)
+    row = servers.seen_of(1, ours, server_program.Server("nowhere", -1), servers.TINY[0], 2, rounds)
     assert (row.seconds, row.requests_per_second, row.tokens_per_second) == (2.0, 1.0, 4.0)
     assert row.as_fast == 4.0
     assert (row.first_seconds, row.gap_seconds, row.long_gap_seconds) == (0.5, 0.25, 1.0)

@@ -10,20 +10,20 @@ first time (CMake and a C++ compiler, some minutes).
 from __future__ import annotations
 
 import argparse
+import itertools
 import socket
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from clients import Wave, prompts, wave
+from clients import ClientError, Wave, prompts, wave
 from contenders import PeerError, rest
 from evaluated import RESULTS, ROOT
 from llama_build import PACKAGE, SERVER, VERSION, built
@@ -40,6 +40,10 @@ METHODS = ("full", "adakv @ 10%")
 WEIGHTS = ("int4", "gguf")
 SHORTEST = 100
 """Words of the prompt that warms a server up."""
+BEFORE = "The above is what you know. Answer in the style of an old sailor."
+"""The end of instructions."""
+WARM_UP = 12
+"""Tokens of the answer that warms a server up."""
 TASK = "Write a long story about this, of at least 1,000 words."
 """The end of all prompts: no answer ends before its length does."""
 
@@ -54,10 +58,19 @@ class Load:
     clients: Sequence[int]
     tokens: int = 64
     """Those of every answer, at most."""
+    shared: int = 0
+    """Words of instructions that all prompts have before them, about."""
+
+    def __str__(self) -> str:
+        before = f" behind {self.shared:,} words of instructions that all share" if self.shared else ""
+        return (
+            f"{self.requests} requests with prompts of about {self.words:,} words{before} and answers of {self.tokens} "
+            "tokens"
+        )
 
 
-LOADS = (Load(380, 8, (1, 4, 8)), Load(3600, 4, (1, 4)))
-TINY = (Load(SHORTEST, 2, (1, 2), tokens=4),)
+LOADS = (Load(380, 8, (1, 4, 8)), Load(SHORTEST, 8, (1, 8), shared=1400), Load(3600, 4, (1, 4)))
+TINY = (Load(SHORTEST, 2, (1, 2), tokens=4), Load(SHORTEST, 2, (2,), tokens=4, shared=SHORTEST))
 
 
 @dataclass(frozen=True)
@@ -68,8 +81,6 @@ class Contender:
     weights: str
     cache: str
     command: Sequence[str] = field(repr=False)
-    more: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of every request that this server alone knows."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,9 @@ class Row:
     """A server as its clients saw it: medians over the rounds."""
 
     prompt_tokens: float
+    """Those of instructions included."""
+    shared: int
+    """Words of instructions that prompts share, about."""
     clients: int
     server: str
     weights: str
@@ -99,10 +113,10 @@ class Row:
 
 
 def llama_server(program: Path, model: Path, threads: int) -> Contender:
-    """llama.cpp's own server, which reads every prompt anew."""
+    """llama.cpp's own server."""
     command = [str(program), "--model", str(model), "--host", "127.0.0.1", "--port", str(_free_port())]
-    command += ["--threads", str(threads), "--parallel", str(ROWS), "--ctx-size", str(ROWS * ROOM), "--cache-ram", "0"]
-    return Contender(LLAMA, "file", "f16", command, {"cache_prompt": False})
+    command += ["--threads", str(threads), "--parallel", str(ROWS), "--ctx-size", str(ROWS * ROOM)]
+    return Contender(LLAMA, "file", "f16", command)
 
 
 def contenders(program: Path, model: Path, weights: Sequence[str], methods: Sequence[str]) -> list[Contender]:
@@ -124,35 +138,39 @@ def raced(every: Sequence[Contender], loads: Sequence[Load], rounds: int, tell: 
     rows: list[Row] = []
     with ExitStack() as stack:
         servers = [stack.enter_context(running(each.command)) for each in every]
-        for each, server in zip(every, servers, strict=True):
-            wave(server.address, 1, prompts(1, SHORTEST, TASK), 8, each.more)
+        seeds = itertools.count()
+        for server in servers:
+            wave(server.address, 1, prompts(1, SHORTEST, TASK, first=next(seeds)), WARM_UP)
         for load in loads:
-            asked = prompts(load.requests, load.words, TASK, first=1)
+            # Those of another load or round are other ones: no server knows a prompt, or its instructions, before.
             for clients in load.clients:
-                tell(f"{load.words:,} words, clients at once: {clients}")
-                waves = [_turns(every, servers, clients, asked, load) for _ in range(rounds)]
-                rows += [seen_of(at, each, servers[at], clients, waves) for at, each in enumerate(every)]
+                tell(f"{load}; clients at once: {clients}")
+                waves = [_turns(servers, clients, load, seeds) for _ in range(rounds)]
+                rows += [seen_of(at, each, servers[at], load, clients, waves) for at, each in enumerate(every)]
     return rows
 
 
-def _turns(
-    every: Sequence[Contender], servers: Sequence[Server], clients: int, asked: Sequence[str], load: Load
-) -> list[Wave]:
-    """A round: one wave at every server."""
+def _turns(servers: Sequence[Server], clients: int, load: Load, seeds: Iterator[int]) -> list[Wave]:
+    """A round: one wave at every server, all with the same prompts."""
+    asked = [prompts(1, load.words, TASK, first=next(seeds))[0] for _ in range(load.requests)]
+    shared = prompts(1, load.shared, BEFORE, first=next(seeds))[0] if load.shared else None
     found = []
-    for each, server in zip(every, servers, strict=True):
+    for server in servers:
         rest()
-        found.append(wave(server.address, clients, asked, load.tokens, each.more))
+        found.append(wave(server.address, clients, asked, load.tokens, shared))
     return found
 
 
-def seen_of(at: int, contender: Contender, server: Server, clients: int, rounds: Sequence[Sequence[Wave]]) -> Row:
+def seen_of(
+    at: int, contender: Contender, server: Server, load: Load, clients: int, rounds: Sequence[Sequence[Wave]]
+) -> Row:
     """The row of one server; rounds: waves of all servers, of which llama.cpp's is the first."""
     own = [waves[at] for waves in rounds]
     seconds = statistics.median(each.seconds for each in own)
     gaps = sorted(gap for each in own for gap in each.gaps)
     return Row(
-        own[0].prompt_tokens,
+        statistics.median(each.prompt_tokens for each in own),
+        load.shared,
         clients,
         contender.server,
         contender.weights,
@@ -178,11 +196,11 @@ def _free_port() -> int:
 
 def table(rows: Sequence[Row]) -> str:
     """A line for every server and number of clients."""
-    head = ["prompts' tokens", "clients", "server", "weights", "cache", "requests/s", "of llama-server's"]
+    head = ["tokens of a prompt", "clients", "server", "weights", "cache", "requests/s", "of llama-server's"]
     head += ["answers' tokens/s", "first words after", "between words", "95 % within"]
     body = [
         [
-            f"{row.prompt_tokens:,.0f}",
+            f"{row.prompt_tokens:,.0f}" + (", most of them shared" if row.shared else ""),
             str(row.clients),
             row.server,
             row.weights,
@@ -208,15 +226,14 @@ def memory(rows: Sequence[Row]) -> str:
 
 def page(model: Path, loads: Sequence[Load], rounds: int, rows: Sequence[Row]) -> str:
     """The tables with all that they depend on."""
-    work = "; ".join(
-        f"{load.requests} requests with prompts of about {load.words:,} words and answers of {load.tokens} tokens"
-        for load in loads
-    )
+    work = "; ".join(map(str, loads))
     about = (
         f"`winnow serve` and llama.cpp's `llama-server` (of {PACKAGE} {VERSION}, built for this processor) on "
         f"{model.name}, over HTTP: {work}. A client sends one request after the other. Medians of {rounds} rounds, in "
-        "which the servers took turns. Nothing is held from one request to the next in either server; all else is as "
-        f"they come, Winnow's [candidates](../command-line.md#candidates) included. {machine()}"
+        "which the servers took turns; in every round and for every number of clients all texts are new. Both are as "
+        "they come: llama-server holds the prompts of its slots, Winnow [conversations and shared "
+        "starts](../serving.md#shared-starts), and it tries [candidates](../command-line.md#candidates). "
+        f"{machine()}"
     )
     notes = (
         "*First words after* is the wait from a request to its answer's first text, behind other clients' prompts; "
@@ -248,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         program = options.llama_server or built(SERVER, ROOT / "build" / "peers")
         every = contenders(program, options.model, options.weights, options.methods)
         rows = raced(every, loads, options.rounds, messages().print)
-    except (PeerError, ServerError, OSError) as problem:
+    except (ClientError, PeerError, ServerError, OSError) as problem:
         sys.exit(str(problem))
     text = page(options.model, loads, options.rounds, rows)
     print(text)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from support.asked import DOCUMENT
-from support.serving import about, alone, alone_in_turn, beginning
+from support.serving import about, alone, alone_in_turn, beginning, idle
 from winnow.cache import compress
 from winnow.commands.compress import document_start
 from winnow.serve import application as module
@@ -53,16 +53,6 @@ def site_of(engine, source, beginnings):
 @pytest.fixture
 def client(site_of):
     return TestClient(site_of(), raise_server_exceptions=False)
-
-
-def idle(engine, seconds=20):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        counts = engine.counts()
-        if not (counts["waiting"] or counts["reading"] or counts["answering"]):
-            return
-        time.sleep(0.005)
-    raise AssertionError(engine.counts())
 
 
 def events(response):

@@ -17,12 +17,14 @@ from support.serving import (
     DRAWN,
     METHODS,
     QUESTIONS,
+    Gate,
     Told,
     about,
     alone,
     alone_in_turn,
     beginning,
     chatted,
+    idle,
     small,
     stepwise,
     text_of,
@@ -44,30 +46,6 @@ from winnow.serve.words import Words
 from winnow.tasks.prompt_style import USUAL
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def idle(engine, seconds=20):
-    """Counts, once the engine has nothing to do."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        counts = engine.counts()
-        if not (counts["waiting"] or counts["reading"] or counts["answering"]):
-            return counts
-        time.sleep(0.005)
-    raise AssertionError(engine.counts())
-
-
-class Gate:
-    """Keeps the engine's thread at an event, until it is opened."""
-
-    def __init__(self, kind=Begun):
-        self.reached, self.opened = threading.Event(), threading.Event()
-        self._kind = kind
-
-    def __call__(self, event):
-        if isinstance(event, self._kind) and not self.reached.is_set():
-            self.reached.set()
-            assert self.opened.wait(60)
 
 
 MIXED = [

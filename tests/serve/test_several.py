@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -19,6 +18,7 @@ from support.serving import (
     alone_in_turn,
     beginning,
     chatted,
+    idle,
     small,
     text_of,
     told,
@@ -68,17 +68,6 @@ class Several:
 
 def several(engine, start, text, answers, **options):
     return Several(engine, start, Prompt(text, False, None), answers, **options)
-
-
-def idle(engine, seconds=20):
-    """Counts, once the engine has nothing to do."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        counts = engine.counts()
-        if not (counts["waiting"] or counts["reading"] or counts["answering"]):
-            return counts
-        time.sleep(0.005)
-    raise AssertionError(engine.counts())
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ _NAMES = {
 }
 
 
-def tiny_model() -> PreTrainedModel:
-    """The model of the file, as it is before its weights are quantized."""
+def tiny_model(context: int = CONTEXT) -> PreTrainedModel:
+    """The model of the file, as it is before its weights are quantized; context: tokens that it reads, at most."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=len(TOKENS),
@@ -44,7 +44,7 @@ def tiny_model() -> PreTrainedModel:
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=KV_HEADS,
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=context,
         rms_norm_eps=1e-6,
         tie_word_embeddings=False,
         eos_token_id=None,
@@ -68,7 +68,7 @@ def write_gguf(path: Path, model: PreTrainedModel, kind: Callable[[str], str] = 
 
     writer = gguf.GGUFWriter(path, facts.get("architecture", "qwen2"))
     writer.add_block_count(LAYERS)
-    writer.add_context_length(CONTEXT)
+    writer.add_context_length(model.config.max_position_embeddings)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(INNER)
     writer.add_head_count(HEADS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from copy import deepcopy
 
 import torch
@@ -108,6 +109,30 @@ class Told:
     def problem(self):
         assert isinstance(self.last, Failed), self.events
         return self.last.problem
+
+
+def idle(engine, seconds=20):
+    """Counts, once the engine has nothing to do."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        counts = engine.counts()
+        if not (counts["waiting"] or counts["reading"] or counts["answering"]):
+            return counts
+        time.sleep(0.005)
+    raise AssertionError(engine.counts())
+
+
+class Gate:
+    """Keeps the engine's thread at an event, until it is opened."""
+
+    def __init__(self, kind=Begun):
+        self.reached, self.opened = threading.Event(), threading.Event()
+        self._kind = kind
+
+    def __call__(self, event):
+        if isinstance(event, self._kind) and not self.reached.is_set():
+            self.reached.set()
+            assert self.opened.wait(60)
 
 
 def told(engine, start, text, **options):

@@ -48,6 +48,8 @@ except ModuleNotFoundError as problem:
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HELD = 4
 """One part in so many of the memory that is free is for conversations that are held; answers need the rest."""
+STARTS = 8
+"""The same for starts that prompts have in common."""
 GRACE = 3
 """Seconds that answers under way are given once the server is to stop."""
 FAREWELL = 1
@@ -76,6 +78,8 @@ def serve(options: ServeOptions) -> None:
             waiting=options.waiting,
             conversations=options.conversations,
             held_bytes=None if free is None else free // HELD,
+            starts=options.starts,
+            starts_bytes=None if free is None else free // STARTS,
             candidates=options.lookup,
         )
         settings = Settings(

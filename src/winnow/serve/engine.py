@@ -17,10 +17,13 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.while_graphed import step_graphs
+from winnow.composition.method import Method
 from winnow.errors import WinnowError, is_out_of_memory
 from winnow.evaluate.conversation import tokens_behind
 from winnow.evaluate.decoding import stop_tokens
+from winnow.evaluate.prompt_bytes import prompt_bytes
 from winnow.evaluate.sampling import Sampling, among
+from winnow.evaluate.shared_start import queries_alone
 from winnow.models import ModelSource, answer_room
 from winnow.models.kinds import starts_anew
 from winnow.models.pieces import reads_in_pieces
@@ -30,6 +33,7 @@ from winnow.serve.held import Held, HeldConversations
 from winnow.serve.reading import Reading
 from winnow.serve.refusals import Refused
 from winnow.serve.rows import Batch, Row, joins
+from winnow.serve.starts import SharedStarts, Start
 from winnow.serve.words import Words
 
 _log = logging.getLogger(__name__)
@@ -48,6 +52,10 @@ class Limits:
     conversations: int = 16
     """Conversations that are held to be gone on with."""
     held_bytes: int | None = None
+    """Bytes of those; None for any number."""
+    starts: int = 8
+    """Starts that several prompts have in common, held to be gone on with."""
+    starts_bytes: int | None = None
     """Bytes of those; None for any number."""
     piece: int = 512
     """Tokens of a prompt that are read between two tokens of others' answers."""
@@ -81,6 +89,7 @@ class Engine:
         # What starts anew in every pass of several tokens would take a turn for the beginning.
         conversations = 0 if starts_anew(source.config) else limits.conversations
         self._held = HeldConversations(conversations, limits.held_bytes)
+        self._starts = SharedStarts(limits.starts, limits.starts_bytes)
         self._waiting: deque[_Waiting] = deque()
         self._reading: Reading | None = None
         self._batches: list[Batch] = []
@@ -142,6 +151,7 @@ class Engine:
             "reading": int(self._reading is not None),
             "answering": sum(len(batch.rows) for batch in self._batches),
             "conversations_held": len(self._held),
+            "starts_held": len(self._starts),
         }
 
     def _check_room(self) -> None:
@@ -239,14 +249,31 @@ class Engine:
             raise _stopping()
 
     def _begun(self, waiting: _Waiting) -> Reading:
-        """A prompt behind the longest conversation that it continues, or behind what every prompt of it begins with."""
+        """A prompt behind the longest conversation that it continues, or behind what it begins with as others do."""
         asked, tokens = waiting.asked, waiting.tokens
         beginning, waited = asked.beginning, time.monotonic() - waiting.since
         held = self._held.longest(_kind(asked), asked.prompt.text)
         new = [] if held is None else self._behind(held, asked.prompt, tokens)
         if held is not None and new and self._fits(len(held.tokens) + len(new)):
             return Reading(asked, held.tokens + new, held.cache, waited)
-        return Reading(asked, tokens, beginning.cache(len(tokens)), waited)
+        if beginning.tokens or not self._in_pieces:
+            return Reading(asked, tokens, beginning.cache(len(tokens)), waited)
+        return self._behind_start(asked, tokens, waited)
+
+    def _behind_start(self, asked: Asked, tokens: list[int], waited: float) -> Reading:
+        """A prompt behind the longest start that is held; it leaves a longer one behind if others have that, too."""
+        kind, method = _kind(asked), asked.beginning.method
+        with self._changed:
+            waiting = [each.tokens for each in self._waiting if _kind(each.asked) == kind]
+        start, shared = self._starts.begin(kind, tokens, waiting, lambda count: _bytes(self._model, method, count))
+        # A cache that becomes a start has room for it alone.
+        length = shared + 1 if shared else len(tokens)
+        cache = asked.beginning.cache(length) if start is None else start.fork(length)
+
+        def keep(read: CompressedCache) -> None:
+            self._starts.keep(kind, Start(tuple(tokens[:shared]), read, read.stats().held_bytes))
+
+        return Reading(asked, tokens, cache, waited, shared, keep)
 
     def _behind(self, held: Held, prompt: Prompt, whole: list[int]) -> list[int]:
         """The tokens of a prompt behind a conversation; none where it is to be read anew."""
@@ -341,6 +368,7 @@ class Engine:
         except Exception as problem:
             if is_out_of_memory(problem):
                 self._held.forget()
+                self._starts.forget()
             refused = _refusal(problem)
             for asked in concerned:
                 # Several rows may be one request's.
@@ -352,6 +380,11 @@ class Engine:
 def _kind(asked: Asked) -> tuple[str, bool]:
     """Requests of one kind go on with each other's conversations: the same text may be other tokens elsewhere."""
     return asked.beginning.name, asked.prompt.templated
+
+
+def _bytes(model: PreTrainedModel, method: Method, tokens: int) -> int:
+    """Bytes of the first tokens of a prompt, while they wait for the rest of it."""
+    return prompt_bytes(model).dense(tokens, queries_alone(method, tokens, None))
 
 
 def _sampling(asked: Asked, number: int) -> Sampling:

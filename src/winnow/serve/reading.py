@@ -18,7 +18,19 @@ from winnow.serve.asked import Asked
 class Reading:
     """The tokens of a prompt, of which a cache holds the first."""
 
-    def __init__(self, asked: Asked, tokens: list[int], cache: CompressedCache, waited_seconds: float) -> None:
+    def __init__(
+        self,
+        asked: Asked,
+        tokens: list[int],
+        cache: CompressedCache,
+        waited_seconds: float,
+        shared: int = 0,
+        keep: Callable[[CompressedCache], None] | None = None,
+    ) -> None:
+        """A reading that goes on behind what its cache holds.
+
+        shared: tokens after which the cache is given to `keep`, and a fork of it takes the rest; 0 for none.
+        """
         self.asked = asked
         self.tokens = tokens
         self.cache = cache
@@ -26,16 +38,30 @@ class Reading:
         self.waited_seconds = waited_seconds
         self.began = time.monotonic()
         self._read = self.held
+        self._shared = shared
+        self._keep = keep
+        # Pieces of it would be folded one by one.
+        self._comes_whole = any(layer.compressed for layer in cache.compressed_layers())
 
     def go_on(self, model: PreTrainedModel, piece: int | None, check: Callable[[], None]) -> Tensor | None:
         """Reads the next `piece` tokens, or all that are left; returns the logits [V] after the last one.
 
         check: called after every layer, as a long prompt takes minutes. What it raises ends the reading for good.
         """
-        # What comes behind something compressed comes whole: pieces of it would be folded one by one.
-        stop = len(self.tokens) if self.held or piece is None else self._read + piece
+        stop = self._stop(piece)
         tokens = torch.tensor([self.tokens[self._read : stop]], device="cpu")
         with layers_watched(model, lambda _: check()):
             logits = prefill(model, tokens, self.cache)
         self._read = stop
-        return logits if stop >= len(self.tokens) else None
+        if stop == self._shared and self._keep is not None:
+            self._keep(self.cache)
+            self.cache = self.cache.extended(len(self.tokens))
+        return logits if stop == len(self.tokens) else None
+
+    def _stop(self, piece: int | None) -> int:
+        """Tokens that are read after the next step."""
+        most = len(self.tokens)
+        if self._comes_whole:
+            return most
+        stop = most if piece is None else min(self._read + piece, most)
+        return min(stop, self._shared) if self._read < self._shared else stop

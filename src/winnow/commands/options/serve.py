@@ -57,3 +57,11 @@ class ServeOptions(MethodOptions, ModelOptions, GenerationOptions):
     conversations: Annotated[
         int, typer.Option(min=0, metavar="N", help="Maximum number of conversations kept in memory to be continued.")
     ] = 16
+    starts: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Maximum number of starts that prompts share kept in memory. 0: none.",
+        ),
+    ] = 8
