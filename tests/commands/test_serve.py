@@ -131,6 +131,18 @@ def test_documents_are_asked_by_their_names_and_a_stream_does_not_keep_the_serve
         assert seconds < 20
 
 
+@needs_signals
+@pytest.mark.parametrize(("starts", "held"), [("8", True), ("0", False)])
+def test_a_text_that_prompts_begin_with_is_held(starts, held, tmp_path):
+    with served(tmp_path, "--starts", starts, "--method", "full") as server:
+        asked = [{"prompt": f"{DOCUMENT.text} {end}", "max_tokens": 1} for end in ("The safe", "On Monday", "There was")]
+        found = [server.asked(COMPLETION, each)["usage"]["prompt_tokens_details"]["cached_tokens"] for each in asked]
+        assert found[:2] == [0, 0]
+        assert (found[2] > 150) == held
+        _, err = server.ended(signal.SIGINT)
+        assert bool(re.search(r"\(\d+ held\) read in", err.splitlines()[2])) == held
+
+
 def test_a_port_that_is_taken(folder, winnow_run, no_weights):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -40,8 +40,8 @@ class Reading:
         self._read = self.held
         self._shared = shared
         self._keep = keep
-        # Pieces of it would be folded one by one.
-        self._comes_whole = any(layer.compressed for layer in cache.compressed_layers())
+        # Behind a prompt that is whole, pieces would be folded one by one.
+        self._comes_whole = any(layer.compressed or layer.waiting for layer in cache.compressed_layers())
 
     def go_on(self, model: PreTrainedModel, piece: int | None, check: Callable[[], None]) -> Tensor | None:
         """Reads the next `piece` tokens, or all that are left; returns the logits [V] after the last one.
