@@ -331,6 +331,28 @@ def test_ctrl_c_while_tokens_are_counted_leaves_the_cache_as_it_was() -> None:
     assert both.steps(3)[-1]
 
 
+@pytest.mark.parametrize("fold_every", [None, 20])
+def test_ctrl_c_right_behind_a_capture_leaves_the_cache_as_it_was(fold_every: int | None) -> None:
+    # By then the kernels have counted the tokens, and the layers have not.
+    both = twins_here(build("llama")).pair("snapkv(window=8) @ 12", length=12, fold_every=fold_every)
+    decoder = both.graphed()
+    both.steps(1)
+    failing = mock.patch.object(graphed, "_Graph", side_effect=KeyboardInterrupt)
+    with failing, pytest.raises(KeyboardInterrupt):
+        decoder.step(both.token)
+    both.same()
+    both.ordinary(prompt(length=1, seed=4))
+    assert both.steps(4)[-1]
+    with Trial(both.cache).passing(), torch.no_grad():
+        tokens, positions = torch.tensor([[3, 4]]), torch.full((1, 2), both.cache.get_seq_length()) + torch.arange(2)
+        assert decoder.attempt(tokens, positions) is None
+        assert decoder.attempt(tokens, positions) is None
+        with failing, pytest.raises(KeyboardInterrupt):
+            decoder.attempt(tokens, positions)
+    both.same()
+    both.ordinary(prompt(length=1, seed=4))
+
+
 def with_hook(model: PreTrainedModel) -> None:
     model.model.layers[0].mlp.register_forward_hook(lambda *_: None)
 

@@ -211,12 +211,13 @@ class GraphedDecoder:
         if now is None:
             return self._ordinary()
         if self._graph is None and not self._rehearsed:
-            rehearsal = self._recorded(now, _Rehearsal, self._fed)
+            _, logits = self._recorded(now, _Rehearsal, self._fed)
             self._rehearsed = True
-            return self._replayed(rehearsal)[:, -1]
-        if self._graph is None:
-            self._graph = self._graphed(now, self._fed)
-        return self._replayed(self._graph)[:, -1]
+        elif self._graph is None:
+            self._graph, logits = self._graphed(now, self._fed)
+        else:
+            logits = self._replayed(self._graph)
+        return logits[:, -1]
 
     @writable()
     def attempt(self, tokens: Tensor, positions: Tensor) -> Tensor | None:
@@ -246,10 +247,10 @@ class GraphedDecoder:
             self._tried[count] += 1
             if self._tried[count] < WORTH:
                 return None
-            graph = self._trials[count] = self._graphed(now, _Fed(tokens.clone(), positions.clone()))
-        else:
-            graph.fed.tokens.copy_(tokens)
-            graph.fed.positions.copy_(positions)
+            self._trials[count], logits = self._graphed(now, _Fed(tokens.clone(), positions.clone()))
+            return logits
+        graph.fed.tokens.copy_(tokens)
+        graph.fed.positions.copy_(positions)
         return self._replayed(graph)
 
     def states(self) -> list[KeptState]:
@@ -349,7 +350,7 @@ class GraphedDecoder:
             self._place_rows()
             raise
 
-    def _graphed(self, memory: StepMemory, fed: _Fed) -> _Graph:
+    def _graphed(self, memory: StepMemory, fed: _Fed) -> tuple[_Graph, Tensor]:
         if self._is_here:
             _check_unseen(self._model)
         try:
@@ -361,8 +362,11 @@ class GraphedDecoder:
                 raise KeyboardInterrupt from problem
             raise _uncapturable(problem) from problem
 
-    def _recorded(self, memory: StepMemory, capture: Capture, fed: _Fed) -> _Graph:
-        """The next step, captured; the cache is as before."""
+    def _recorded(self, memory: StepMemory, capture: Capture, fed: _Fed) -> tuple[_Graph, Tensor]:
+        """The next step, captured and replayed for the first time, and its logits [R, n, V].
+
+        Where that fails the cache is as before.
+        """
         places, count = self._places(memory), fed.tokens.shape[1]
         marks, states, queries = [], self._states.mark(), []
         try:
@@ -374,6 +378,12 @@ class GraphedDecoder:
             self._windows.check_grown(count)
             tried = [window.exchange_tried(None) for window in self._sliding]
             self._states.check_in_place(states)
+            state_calls = None
+            if count > 1 and isinstance(captured, HostGraph):
+                state_calls = captured.state_calls(self._states, count)
+            graph = _Graph(captured, memory, places, fed, queries, tried, state_calls)
+            # Here, as on a CPU the tokens are in the memory of the cache by now, and not counted yet.
+            return graph, self._replayed(graph)
         except BaseException:
             self._states.take_back(states)
             self._windows.take_back()
@@ -383,10 +393,6 @@ class GraphedDecoder:
             self._forget()
             self._place_rows()
             raise
-        state_calls = None
-        if count > 1 and isinstance(captured, HostGraph):
-            state_calls = captured.state_calls(self._states, count)
-        return _Graph(captured, memory, places, fed, queries, tried, state_calls)
 
     def _places(self, memory: StepMemory) -> Places | None:
         """Places of the next token that a device knows; None on a CPU, where kernels count tokens."""
