@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
+from contextlib import suppress
 from typing import Any
 from unittest import mock
+from weakref import ref
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from support.families import build, prompt
+from support.interruptions import Halt, Places, lines_halting
 from winnow import CompressedCache
 from winnow.cache import graphed, host_graph, while_graphed
 from winnow.cache.host_graph import HostGraph
@@ -22,6 +26,7 @@ from winnow.cache.state_calls import StateCalls
 from winnow.cache.trial import Trial
 from winnow.cache.while_graphed import step_graphs
 from winnow.evaluate import answer_reader
+from winnow.evaluate.answer_reader import AnswerReader
 from winnow.evaluate.decoding import decode
 from winnow.evaluate.lookup import ALIKE, FEWEST, PromptLookup
 from winnow.evaluate.sampling import Sampling, most_likely
@@ -264,6 +269,103 @@ def test_candidates_of_a_pass_that_is_broken_off_are_taken_back(
     assert said + rest == expected
 
 
+class Wrong(PromptLookup):
+    """Candidates that a random model does not choose."""
+
+    def candidates(self, room: int, alike: int = ALIKE) -> list[int]:
+        return [5, 6, 7][:room]
+
+
+class Once:
+    """An interrupt before a function is called for the first time with arguments of a certain kind."""
+
+    def __init__(self, function: Any, when: Any) -> None:
+        self._function = function
+        self._when = when
+        self.came = False
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if not self.came and self._when(*given):
+            self.came = True
+            raise KeyboardInterrupt
+        return self._function(*given, **named)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "qwen3_next"])
+@pytest.mark.parametrize("fold_every", [None, 16])
+@pytest.mark.parametrize("said", range(3, 12))
+def test_candidates_are_taken_back_where_that_was_interrupted(family: str, fold_every: int | None, said: int) -> None:
+    model, cache, ids, logits = ready(family, fold_every=fold_every)
+    expected = copy.deepcopy(cache)
+    end = Once(CompressedCache.end_trial, lambda cache, wrong, *_: wrong)
+    words: list[int] = []
+    with mock.patch.object(CompressedCache, "end_trial", lambda *given: end(*given)), pytest.raises(KeyboardInterrupt):
+        words.extend(decode(model, cache, logits, 40, frozenset(), lookup=Wrong(ids[0].tolist(), said % 3 + 1)))
+    assert end.came
+    goes_on_as(model, cache, expected, words)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_an_interrupt_may_come_at_any_line_of_a_trial(family: str) -> None:
+    model, held, ids, logits = ready(family, fold_every=16)
+    code = (inspect.getfile(AnswerReader), inspect.getfile(Trial))
+
+    def interrupted(places: Places) -> tuple[CompressedCache, list[int]]:
+        cache, words = copy.deepcopy(held), []
+        lookup = PromptLookup(ids[0].tolist(), 3)
+        with suppress(Halt), lines_halting(places, code):
+            words.extend(decode(model, cache, logits, 24, frozenset(), lookup=lookup))
+        return cache, words
+
+    places = Places()
+    interrupted(places)
+    for at in range(0, places.passed, 19):
+        cache, words = interrupted(Places(at))
+        assert not cache.compression.on_trial
+        goes_on_as(model, cache, copy.deepcopy(held), words)
+
+
+@pytest.mark.parametrize("family", LINEAR)
+def test_a_pass_that_reads_right_tokens_again_may_be_interrupted_behind_its_layers(family: str) -> None:
+    # What is folded depends on the queries of all tokens.
+    model, cache, ids, logits = ready(family, "h2o @ 12", fold_every=16)
+    expected = copy.deepcopy(cache)
+    answer = list(decode(model, copy.deepcopy(cache), logits, 40, frozenset()))
+
+    class Partly(PromptLookup):
+        def candidates(self, room: int, alike: int = ALIKE) -> list[int]:
+            said = len(self._tokens) - ids.shape[1]
+            return [answer[said], 5, 6][:room]
+
+    def stop(module: Any, given: tuple[Tensor, ...], output: Tensor) -> None:
+        if given[0].shape[1] == 2 and cache.compression.on_trial:
+            raise KeyboardInterrupt
+
+    hook = model.lm_head.register_forward_hook(stop)
+    words: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        words.extend(decode(model, cache, logits, 40, frozenset(), lookup=Partly(ids[0].tolist(), 3)))
+    hook.remove()
+    goes_on_as(model, cache, expected, words)
+
+
+def goes_on_as(model: PreTrainedModel, cache: CompressedCache, expected: CompressedCache, words: list[int]) -> None:
+    """Holds a cache, which has read some of an answer's words, against one that reads all of them one by one."""
+    cache.take_back_unfinished()
+    read = cache.get_seq_length() - expected.get_seq_length()
+    assert read >= 0
+    with torch.no_grad():
+        for number, token in enumerate([*words, *prompt(length=20, seed=9)[0].tolist()]):
+            plain = model(input_ids=torch.tensor([[token]]), past_key_values=expected).logits
+            if number < read:
+                continue
+            found = model(input_ids=torch.tensor([[token]]), past_key_values=cache).logits
+            torch.testing.assert_close(found, plain, rtol=0, atol=1e-4)
+            for one, other in zip(cache.compressed_layers(), expected.compressed_layers(), strict=True):
+                if one.recent is not None and other.recent is not None:
+                    torch.testing.assert_close(one.recent.row(0), other.recent.row(0), rtol=0, atol=1e-4)
+
+
 @pytest.mark.skipif(native.library() is None, reason="the native library was not built")
 @pytest.mark.parametrize(
     ("family", "fold_every"),
@@ -337,6 +439,44 @@ def test_right_tokens_come_into_states_from_the_memory_of_a_replay(family: str, 
                 read([token], other)
         torch.testing.assert_close(read([5], cache), read([5], other), rtol=0, atol=1e-5)
     assert set(taken) == set(range(1, size + 1))
+
+
+@pytest.mark.skipif(native.library() is None, reason="the native library was not built")
+@pytest.mark.parametrize("family", LINEAR)
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_memory_of_a_replay_is_there_until_its_right_tokens_are_taken(family: str, ends: bool) -> None:
+    model, cache, ids, logits = ready(family)
+    expected, other = copy.deepcopy(cache), copy.deepcopy(cache)
+    memory: list[list[ref[Tensor]]] = []
+    taken: list[ref[StateCalls]] = []
+
+    class Held(HostGraph):
+        def __init__(self, work: Any, device: Any) -> None:
+            super().__init__(work, device)
+            memory.append([ref(each) for each in self._recording._alive if isinstance(each, Tensor)])
+
+    class Watched(StateCalls):
+        def take(self, tokens: int) -> None:
+            assert any(all(each() is not None for each in some) for some in memory)
+            super().take(tokens)
+            taken.append(ref(self))
+
+    with mock.patch.object(graphed, "HostGraph", Held), mock.patch.object(host_graph, "StateCalls", Watched):
+        tokens = decode(model, cache, logits, 60, frozenset(), lookup=Wrong(ids[0].tolist(), 3))
+        said = [next(tokens) for _ in range(20)]
+        taken.clear()
+        if not ends:
+            with torch.no_grad():
+                model(input_ids=torch.tensor([[5]]), past_key_values=other)  # which lets go of this one's graphs
+            said.append(next(tokens))
+        tokens.close()
+    assert taken
+    assert all(each() is None for each in taken)  # and no longer
+    with torch.no_grad():
+        for token in said[:-1]:
+            model(input_ids=torch.tensor([[token]]), past_key_values=expected)
+        after, plain = (model(input_ids=torch.tensor([[5]]), past_key_values=each).logits for each in (cache, expected))
+    torch.testing.assert_close(after, plain, rtol=0, atol=1e-4)
 
 
 @pytest.mark.skipif(native.library() is None, reason="the native library was not built")

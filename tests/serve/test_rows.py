@@ -83,6 +83,24 @@ def test_answers_come_and_go(family: str, candidates: int) -> None:
     assert kept.get_seq_length() == alone[1].get_seq_length()
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen3_next", "lfm2", "falcon_h1"])
+def test_a_row_that_ends_in_a_trial_has_its_right_tokens_read_without_gradients(family: str) -> None:
+    model = build(family)
+    model.set_attn_implementation("winnow")
+    said = prompt(length=9, seed=3)[0].tolist() * 5
+    alone, only = read(model, said), row(said)
+    batch = Batch([only], read(model, said), 5)
+    for token in (said[0], said[1], said[2]):  # the last one was read as a candidate, and others behind it
+        only.tokens.append(token)
+        batch.step(model)
+        expected = said_alone(model, alone, token)
+        torch.testing.assert_close(only.logits, expected, rtol=0, atol=1e-5)
+    assert batch.cache.get_seq_length() > alone.get_seq_length()
+    kept = batch.cache_of(only)
+    assert kept.get_seq_length() == alone.get_seq_length()
+    torch.testing.assert_close(said_alone(model, kept, 5), said_alone(model, alone, 5), rtol=0, atol=1e-5)
+
+
 def test_windows_beside_linear_states_take_turns() -> None:
     model = build("zaya", **ZAYA)
     model.set_attn_implementation("winnow")

@@ -47,11 +47,11 @@ def modules_halting(model: Any, places: Places) -> Iterator[None]:
 
 
 @contextmanager
-def lines_halting(places: Places) -> Iterator[None]:
-    """Within, every line of `winnow.cache` is a place, where an interrupt may come."""
+def lines_halting(places: Places, code: tuple[str, ...] = (CODE,)) -> Iterator[None]:
+    """Within, every line of `winnow.cache`, or of some other files, is a place, where an interrupt may come."""
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
-        if not frame.f_code.co_filename.startswith(CODE):
+        if not frame.f_code.co_filename.startswith(code):
             return None
         if event == "line":
             places.reach()

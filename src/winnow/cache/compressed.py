@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, NoReturn, SupportsIndex
 from weakref import WeakSet, ref
@@ -524,10 +524,11 @@ class CompressedCache(Cache):
         tail = self.compressed_layers()[0].tail
         return 0 if tail is None else tail.longest
 
-    def end_trial(self, wrong: int) -> None:
-        """Takes back the last `wrong` tokens of a pass that was on trial (see `Trial`), but for linear states.
+    def end_trial(self, wrong: int, states: Callable[[], object] | None = None) -> None:
+        """Takes back the last `wrong` tokens of a pass that was on trial (see `Trial`).
 
-        Raises CacheError where it was broken off.
+        states: puts linear states back, in the same change; None leaves them. Raises CacheError where the pass was
+        broken off.
         """
         self._check_whole()
         with self.compression.progress.changing():
@@ -535,6 +536,8 @@ class CompressedCache(Cache):
                 layer.end_trial(wrong)
             for window in self.sliding_layers():
                 window.end_trial(wrong)
+            if states is not None:
+                states()
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Reorders the rows: row i becomes what row beam_idx[i] was."""

@@ -94,7 +94,7 @@ class _Recording(TorchDispatchMode):
 
     def state_calls(self, states: LinearStates, count: int) -> StateCalls | None:
         """See `HostGraph.state_calls`."""
-        return StateCalls.among(self._calls, states.convolved(), states.recurrent(), count, self.threads)
+        return StateCalls.among(self._calls, states.convolved(), states.recurrent(), count, self.threads, self._alive)
 
     @contextmanager
     def listening(self) -> Iterator[None]:

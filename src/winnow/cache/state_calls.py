@@ -20,7 +20,7 @@ _RECURRENT = frozenset(("winnow_delta", "winnow_scan"))
 
 
 class StateCalls:
-    """Calls for all states of one row; whoever has them keeps the recording alive."""
+    """Calls for all states of one row."""
 
     @classmethod
     def among(
@@ -30,11 +30,12 @@ class StateCalls:
         recurrent: Sequence[Tensor],
         count: int,
         threads: c_int32,
+        alive: object,
     ) -> StateCalls | None:
         """Those among all calls of a recorded pass of `count` tokens; None where some states change in another way.
 
         convolved: the states [1, C, L] of convolutions, in the order of layers; recurrent: all others. threads: to use,
-        which may be others every time.
+        which may be others every time. alive: owner of the memory of the recording, which may be gone before these are.
         """
         of_library = [each for each in calls if isinstance(each, LibraryCall)]
         found = [each for each in of_library if each.function in _RECURRENT]
@@ -50,11 +51,12 @@ class StateCalls:
             if moving is None:
                 return None
             found.append(moving)
-        return cls(found, unread, threads) if all(each.arguments.rows == 1 for each in found) else None
+        whole = all(each.arguments.rows == 1 for each in found)
+        return cls(found, threads, (unread, alive)) if whole else None
 
-    def __init__(self, calls: Sequence[LibraryCall], unread: Tensor, threads: c_int32) -> None:
-        """unread: memory for outputs of convolutions."""
-        self._calls, self._unread, self._threads = calls, unread, threads
+    def __init__(self, calls: Sequence[LibraryCall], threads: c_int32, alive: object) -> None:
+        """alive: owners of all memory that calls read and write."""
+        self._calls, self._threads, self._alive = calls, threads, alive
         self._of: dict[int, RepeatedCalls] = {}
 
     def take(self, tokens: int) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.linear_states import KeptState, LinearStates
+from winnow.cache.state_calls import StateCalls
 from winnow.models.kinds import starts_anew
 
 
@@ -49,8 +51,8 @@ class Trial:
         """A context manager for a pass of no more tokens than there is room for."""
         self._kept = self._states.mark(self._kept)
         compression = self._cache.compression
-        compression.on_trial, compression.state_calls = True, None
         try:
+            compression.on_trial, compression.state_calls = True, None
             yield
         finally:
             compression.on_trial = False
@@ -61,14 +63,17 @@ class Trial:
 
         Raises CacheError where the pass was broken off.
         """
+        compression, right = self._cache.compression, tokens - wrong
+        compression.on_trial = False  # also where an interrupt came right behind the pass
+        calls, compression.state_calls = compression.state_calls, None  # not to keep a graph's memory alive
         if not wrong or not self._states:
             self._cache.end_trial(wrong)
             return 0
-        compression, right = self._cache.compression, tokens - wrong
-        calls, compression.state_calls = compression.state_calls, None
-        self._cache.end_trial(tokens if calls is None else wrong)
-        with compression.progress.changing():
-            self._states.take_back(self._kept)
-            if calls is not None:
-                calls.take(right)
+        self._cache.end_trial(tokens if calls is None else wrong, partial(self._put_back, calls, right))
         return right if calls is None else 0
+
+    def _put_back(self, calls: StateCalls | None, right: int) -> None:
+        """Has linear states be as before the pass, or behind its first tokens that are `right`, where calls tell."""
+        self._states.take_back(self._kept)
+        if calls is not None:
+            calls.take(right)

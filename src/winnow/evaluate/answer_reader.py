@@ -59,19 +59,28 @@ class AnswerReader:
         return known
 
     def settle(self) -> None:
-        """Takes back the candidates that are not of the answer, so far."""
+        """Takes back the candidates that are not of the answer, so far.
+
+        Where that is interrupted, another call does what is left of it.
+        """
         if self._lookup is None or not self._tried:
             return
-        tried = self._tried
-        self._checked, self._tried = [], []
         try:
             wrong = self._cache.get_seq_length() - self._length
         except CacheError:
-            return  # the pass was broken off, and whoever takes that back takes back all of it
-        given = len(tried) - 1
-        self._lookup.learn(given, max(0, given - wrong))
-        if again := self._trial.end(len(tried), wrong):
-            self._pass(tried[:again])
+            wrong = -1  # the pass was broken off, and whoever takes that back takes back all of it
+        if wrong >= 0:
+            given = len(self._tried) - 1
+            self._lookup.learn(given, max(0, given - wrong))
+            self._take_back(wrong)
+        self._checked, self._tried = [], []
+
+    @torch.no_grad()
+    def _take_back(self, wrong: int) -> None:
+        """Takes back the last `wrong` tokens of those that were tried, and reads the others again where it has to."""
+        if again := self._trial.end(len(self._tried), wrong):
+            self._tried = self._tried[:again]
+            self._pass(self._tried)
             self._trial.end(again, 0)
 
     def _ahead(self, token: int, room: int) -> Tensor:
