@@ -22,8 +22,12 @@
 namespace winnow {
 namespace {
 
-// Rows of inputs that meet rows of the weight at a time.
-constexpr int kMostAtOnce = 8;
+// Rows of inputs that meet rows of the weight at a time. Twelve and two of the weight have 24 sums, which fill the registers of
+// AVX-512 with what they are made of; on Zen 5 that is faster than to read the weight again for four of them.
+constexpr int kMostAtOnce = kZenGeneration == 5 ? 12 : 8;
+
+// Rows of inputs whose products may take longer than the weight to come.
+constexpr int kManyAtOnce = 5;
 
 template <class T, class W>
 struct ChannelsOf {
@@ -38,7 +42,7 @@ struct ChannelsOf<Bf16, W> {
 
 // The same for so few rows that what a number becomes for a product counts, and not the products. Zen 5 reads rows side by side
 // for two rows of inputs, too, as fast as for one.
-constexpr int64_t kFewRows = kZenGeneration == 5 ? 1 : 2;
+constexpr int kFewRows = kZenGeneration == 5 ? 1 : 2;
 template <class T, class W>
 struct ChannelsOfFew : ChannelsOf<T, W> {};
 #ifdef WINNOW_ZEN
@@ -67,7 +71,7 @@ struct WeightBlock {
 
 // Requests for what is read after a line of a weight's row, while rows of the weight are read side by side; 0 is none.
 struct Requests {
-  int64_t groups;  // Into the second-level cache: of so many groups of rows further on.
+  int64_t groups;  // Into the second-level cache: of so many groups of rows further on; where tiles share, see SharedAhead.
   int64_t near;    // Into the first-level cache: so many bytes further on.
   bool turn;       // Behind the end of a row's channels these are of the next group of rows.
 };
@@ -77,14 +81,25 @@ template <int kRows, class W>
 constexpr Requests requests() {
   if (kZenGeneration == 5) {
     // Zen 5 foresees a few rows side by side as well as one. Few rows of inputs are done before a request of a group ahead is
-    // met, but with bytes, which take longer to be multiplied; eight take so long that all of its memory's time can be hidden.
+    // met, but with bytes, which take longer to be multiplied; many take so long that all of its memory's time can be hidden.
     constexpr bool kBytes = sizeof(W) == 1;
-    if (kRows == kMostAtOnce) return {2, 768, !kBytes};
+    if (kRows >= kManyAtOnce) return kBytes ? Requests{4, 768, false} : Requests{3, 2304, true};
     return {kBytes ? 2 : 0, kRows > 1 ? 1536 : 0, true};
   }
-  // Eight rows of inputs leave time enough to wait for the second level.
-  return {1, kRows < kMostAtOnce ? 512 : 0, false};
+  // Many rows of inputs leave time enough to wait for the second level.
+  return {1, kRows < kManyAtOnce ? 512 : 0, false};
 }
+
+// True where tiles of rows share the requests into the second-level cache, which has room for two blocks of the weight: while
+// the first two meet a block, each asks for half of the next one. Else memory had no time for the first, and rest for others.
+constexpr bool kShareRequests = kZenGeneration == 5;
+
+// Of rows of the weight that are read side by side, the one whose lines are asked for `bytes` further on; -1 if each is, of a
+// later group.
+struct SharedAhead {
+  int output = -1;
+  int64_t bytes = 0;
+};
 
 // Where a line lies: `rest` bytes before the end of its row's channels, which are `row` bytes; the rows that come after those
 // read side by side are `group` bytes on.
@@ -93,12 +108,12 @@ struct LinePlace {
 };
 
 // Asks for what is read after a line of a weight's row.
-template <int kRows, int kOutputs, int64_t kBytes, class W>
+template <int kRows, int kOutputs, bool kShared, int64_t kBytes, class W>
 inline void ask_ahead(const W* numbers, const LinePlace& place) {
   const auto* line = reinterpret_cast<const char*>(numbers);
   if constexpr (kOutputs > 1) {
     constexpr Requests kAhead = requests<kRows, W>();
-    if (kAhead.groups > 0) prefetch_for_later(line + kAhead.groups * place.group, kBytes);
+    if (kAhead.groups > 0 && !kShared) prefetch_for_later(line + kAhead.groups * place.group, kBytes);
     const bool turns = kAhead.turn && kAhead.near >= place.rest;
     if (kAhead.near > 0) prefetch(line + kAhead.near + (turns ? place.group - place.row : 0));
   } else if constexpr (kRows > 1 || !kForesees) {
@@ -111,9 +126,9 @@ constexpr int kUnderWay = 8;
 
 // Sums of kRows rows of inputs with kOutputs of the weight: of row r and output o they are the lanes of
 // sums[r * kOutputs + o].
-template <int kRows, int kOutputs, class Channels, class W>
+template <int kRows, int kOutputs, bool kShared, class Channels, class W>
 inline void multiply(const typename Channels::Numbers* inputs, const W* const (&weights)[kOutputs], int64_t channels,
-                     int64_t group, Vec (&sums)[kRows * kOutputs]) {
+                     int64_t group, const SharedAhead& shared, Vec (&sums)[kRows * kOutputs]) {
   using Numbers = typename Channels::Numbers;
   constexpr int64_t kTogether = Channels::kTogether, kBytes = kTogether * static_cast<int64_t>(sizeof(W));
   // A line of the weight is several vectors of channels where their numbers are small, and several lines of a row may be
@@ -133,11 +148,13 @@ inline void multiply(const typename Channels::Numbers* inputs, const W* const (&
     inputs += kRows;
   };
   constexpr auto kSize = static_cast<int64_t>(sizeof(W));
+  const char* later = kShared ? reinterpret_cast<const char*>(weights[shared.output]) + shared.bytes : nullptr;
   int64_t d = 0;
   for (; d + kVectors * kTogether <= channels; d += kVectors * kTogether) {
     unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
-      ask_ahead<kRows, kOutputs, kVectors * kBytes>(weights[o] + d, {(channels - d) * kSize, channels * kSize, group});
+      ask_ahead<kRows, kOutputs, kShared, kVectors * kBytes>(weights[o] + d, {(channels - d) * kSize, channels * kSize, group});
     });
+    if (kShared) prefetch_for_later(later + d * kSize, kVectors * kBytes);
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
       Numbers numbers[kOutputs];
       unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {

@@ -33,40 +33,57 @@
 namespace winnow {
 namespace {
 
-// Sums of rows of inputs with a block of a weight, whose channels are all that there are.
-template <class Channels, class T, class W>
+// What a tile of several asks for while rows meet a block of a weight, whose successor begins so many channels later.
+template <class W>
+inline SharedAhead share_of(int64_t tile, int64_t tiles, int64_t later) {
+  if (tiles == 1) return {};
+  return {tile == 0 ? 0 : 1, later * static_cast<int64_t>(sizeof(W))};
+}
+
+// Sums of rows of inputs, in tiles of up to kMost, with a block of a weight, whose channels are all that there are.
+template <int kMost, class Channels, class T, class W>
 inline void add_up(const T* inputs, int64_t rows, WeightBlock<W> block, LinearSums& sums) {
+  const int64_t most = tile_rows<kMost>(rows), tiles = divide_up(rows, most);
   CopiedInputs<Channels> copied;
-  const int64_t width = copied.width(largest_block(rows, kMostAtOnce), block.stride);
+  const int64_t width = copied.width(most, block.stride);
   for (block.first = 0; block.first < block.stride; block.first = block.last) {
     block.last = least(block.first + width, block.stride);
-    for_row_blocks<kMostAtOnce>(rows, [&](int64_t first, auto size) {
+    const int64_t later = (block.last < block.stride ? block.last : kOutputsAtOnce * block.stride) - block.first;
+    for_row_tiles<kMost>(rows, most, [&](int64_t tile, int64_t first, auto size) {
       const T* at[size];
       point_at_rows(inputs + block.first, rows, block.stride, first, at);
       copied.copy(at, block.channels());
-      sums.add<size>(copied, block, first);
+      sums.add<size>(copied, block, first, share_of<W>(tile, tiles, later));
     });
   }
+}
+
+// The outputs [first, last) of `rows` rows from `row` on, in such tiles.
+template <int kMost, class Channels, class T, class W>
+inline void multiply_rows(const winnow_linear_layer& layer, const LinearRows& all, int64_t row, int64_t rows, int64_t first,
+                          int64_t last) {
+  const W* weight = static_cast<const W*>(layer.weight) + first * layer.inputs;
+  const T* inputs = static_cast<const T*>(all.inputs) + row * layer.inputs;
+  LinearSums sums(rows);
+  add_up<kMost, Channels>(inputs, rows, WeightBlock<W>{weight, last - first, layer.inputs, 0, 0}, sums);
+  for_row_tiles<kMost>(rows, tile_rows<kMost>(rows), [&](int64_t, int64_t begin, auto size) {
+    for (int64_t r = 0; r < least(size, rows - begin); ++r) {
+      float found[kOutputsAtOnce];
+      sums.copy_row<size>(begin, r, found);
+      finish<T>(layer, found, layer.scales, all, row + begin + r, first, last);
+    }
+  });
 }
 
 // Inputs of type T, a weight of type W.
 template <class T, class W>
 void linear(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t last) {
-  const W* weight = static_cast<const W*>(layer.weight) + first * layer.inputs;
   for (int64_t row = 0; row < all.count; row += kMostTogether) {
     const int64_t rows = least(kMostTogether, all.count - row);
-    const T* inputs = static_cast<const T*>(all.inputs) + row * layer.inputs;
-    const WeightBlock<W> block{weight, last - first, layer.inputs, 0, 0};
-    LinearSums sums(rows);
     if (rows <= kFewRows) {
-      add_up<typename ChannelsOfFew<T, W>::Type>(inputs, rows, block, sums);
+      multiply_rows<kFewRows, typename ChannelsOfFew<T, W>::Type, T, W>(layer, all, row, rows, first, last);
     } else {
-      add_up<typename ChannelsOf<T, W>::Type>(inputs, rows, block, sums);
-    }
-    for (int64_t r = 0; r < rows; ++r) {
-      float found[kOutputsAtOnce];
-      sums.copy_row(r, found);
-      finish<T>(layer, found, layer.scales, all, row + r, first, last);
+      multiply_rows<kMostAtOnce, typename ChannelsOf<T, W>::Type, T, W>(layer, all, row, rows, first, last);
     }
   }
 }
