@@ -1,4 +1,4 @@
-"""Products of few rows: torch's linear layer, Winnow's, and one packed beforehand, against a read.
+"""Products of few rows: torch's linear layer, Winnow's, of fewer bits, too, and one packed beforehand, against a read.
 
     python benchmarks/few_rows.py        # writes docs/results/few_rows-VENDOR.*
 
@@ -23,14 +23,23 @@ from winnow.kernels.native import read_sum
 from winnow.kernels.onednn import has_onednn, linear_by_onednn
 from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
+from winnow.models.high_bits import HighBitsLinear
+from winnow.models.int4 import Int4Linear
+from winnow.models.int5 import Int5Linear
+from winnow.models.int6 import Int6Linear
+from winnow.models.int8 import Int8Linear
+from winnow.models.levels import Levels
 from winnow.models.lines import LINE
+from winnow.models.room import Room
 from winnow.models.transposed import TransposedLinear
 
 SHAPES = ((896, 896), (896, 4864), (4864, 896), (896, 151936), (1536, 8960), (8960, 1536), (4096, 4096))
 """Inputs and outputs: layers of Qwen2.5 of 0.5B and 1.5B, and of Llama 3 of 8B."""
-ROWS = (1, 4, 16, 32, 64, 512)
+ROWS = (1, 4, 8, 16, 24, 32, 64, 512)
 TORCHS, DIRECT, PACKED, READ = "torch's layer", "Winnow's layer", "packed by oneDNN", "a read of the weight"
 IN_FILE = "the same, in a file's memory"
+LEVELS: dict[str, tuple[type[HighBitsLinear], int]] = {"Q6_K": (Int6Linear, 16), "Q5_0": (Int5Linear, 32)}
+"""By the kinds of blocks in a file: layers that keep these, and inputs that share a step."""
 BEHIND = 8
 """Bytes between a cache line's start and a weight in a file: safetensors aligns to that many."""
 KIND = layers_of_this_processor() or TransposedLinear
@@ -49,9 +58,25 @@ def contenders(layer: nn.Linear) -> dict[str, Product]:
         TORCHS: layer,
         DIRECT: KIND.of(layer),
         IN_FILE: KIND.of(_in_file(layer)),
+        **(_of_few_bits(whole) if HighBitsLinear.serves(whole.shape, whole.dtype) else {}),
         PACKED: lambda inputs: linear_by_onednn(inputs, packed, None),
         READ: lambda _: read_sum(whole),
     }
+
+
+def _of_few_bits(weight: Tensor) -> dict[str, Product]:
+    """Layers of a weight [O, I] in 8 and 4 bits, and of random levels of 6 and 5 bits as files hold them, by name."""
+    room = Room(None)
+    found: dict[str, Product] = {"8 bits": Int8Linear.rounded(weight, room)}
+    for name, (kind, together) in LEVELS.items():
+        outputs, inputs = weight.shape
+        levels = torch.randint(0, 1 << kind.bits, weight.shape, dtype=torch.uint8)
+        steps = torch.rand(outputs, inputs // together)
+        stored = kind.room_for(weight.shape, weight.dtype, room)
+        kind.write_levels(stored, slice(None), Levels(levels, 1 << (kind.bits - 1), steps, None))
+        found[f"{kind.bits} bits, as {name}"] = kind(stored, None)
+    found["4 bits"] = Int4Linear.rounded(weight, room)
+    return found
 
 
 def _in_file(layer: nn.Linear) -> nn.Linear:
@@ -137,14 +162,15 @@ def main() -> None:
     tables = []
     for dtype in kinds:
         rows = [row(record) for record in records if record.dtype == DTYPES[dtype]]
-        table = markdown_table(["layer", "rows", *records[0].seconds], rows)
+        names = next(record.seconds for record in records if record.dtype == DTYPES[dtype])
+        table = markdown_table(["layer", "rows", *names], rows)
         tables.append(f"## {DTYPES[dtype]}\n\n{who_multiplies(dtype)}\n\n{table}\n")
     print("\n".join(tables))
     about = (
         f"# Products of few rows\n\n`python benchmarks/few_rows.py`. {machine()} CPU time of linear layers; medians of "
         f"rounds that took turns, on more copies of the weight than a cache holds. Winnow's are `{KIND.__name__}`. "
         "Above 1x is faster than torch's layer. A read is the sum of the weight's bytes. In a file's memory a weight "
-        "begins within a cache line.\n\n"
+        "begins within a cache line. Those of 6 and 5 bits are as in blocks of a GGUF file.\n\n"
     )
     dicts = [asdict(record) for record in records]
     write_results(options.out, of_this_processor("few_rows"), about + "\n".join(tables), dicts)

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "papers")]
 
 import end_to_end  # noqa: E402
+import few_rows  # noqa: E402
 import gpu_sizes  # noqa: E402
 import growth  # noqa: E402
 import latency  # noqa: E402
@@ -31,6 +33,7 @@ from reporting import machine, software  # noqa: E402
 from winnow.estimate.errors import JournalError  # noqa: E402
 from winnow.estimate.journal import Journal  # noqa: E402
 from winnow.heads import HeadScores  # noqa: E402
+from winnow.models.high_bits import HighBitsLinear  # noqa: E402
 
 ROW = end_to_end.Row("small", 512, "snapkv", 1.0, None, 2.0, 3.0, None, 0.02)
 
@@ -239,3 +242,20 @@ def test_claims_name_methods() -> None:
         assert found.scorer.diversify == float(setting.label)  # type: ignore[attr-defined]
         assert found == winnow.method("snapkv(over=prefix)+ada", 64, diversify=float(setting.label))
     assert [setting.paper for setting in strengths.settings] == [22.91, 24.84, 26.48, 25.68, 26.32, 26.69, 25.96]
+
+
+def test_few_rows_meet_weights_of_few_bits() -> None:
+    """Of 8 and 4 bits the nearest to the layer's, of 6 and 5 bits those of a file, where the processor reads them."""
+    torch.manual_seed(0)
+    layer, inputs = torch.nn.Linear(64, 128, bias=False, dtype=torch.bfloat16), torch.randn(3, 64).bfloat16()
+    with torch.no_grad():
+        found = {name: multiply(inputs) for name, multiply in few_rows.contenders(layer).items()}
+    exact = inputs.double() @ layer.weight.detach().double().T
+    allowed = {"8 bits": 0.02, "6 bits, as Q6_K": inf, "5 bits, as Q5_0": inf, "4 bits": 0.2}
+    reads = HighBitsLinear.serves(layer.weight.shape, torch.bfloat16)
+    assert [name for name in found if "bits" in name] == (list(allowed) if reads else [])
+    for name in allowed if reads else ():
+        product = found[name]
+        assert isinstance(product, torch.Tensor)
+        assert product.shape == exact.shape
+        assert float((product.double() - exact).norm() / exact.norm()) < allowed[name]
