@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -264,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         program = options.llama_server or built(SERVER, ROOT / "build" / "peers")
         every = contenders(program, options.model, options.weights, options.methods)
-        rows = raced(every, loads, options.rounds, messages().print)
+        rows = raced(every, loads, options.rounds, partial(messages().print, soft_wrap=True))
     except (ClientError, PeerError, ServerError, OSError) as problem:
         sys.exit(str(problem))
     text = page(options.model, loads, options.rounds, rows)

@@ -19,7 +19,7 @@ class Begun(NamedTuple):
 
     prompt_tokens: int
     held_tokens: int
-    """Those of it that did not have to be read, as a conversation or a document held them."""
+    """Those of it that did not have to be read, as a conversation, a document or a shared start held them."""
 
 
 class Said(NamedTuple):
