@@ -245,7 +245,7 @@ def test_claims_name_methods() -> None:
 
 
 def test_few_rows_meet_weights_of_few_bits() -> None:
-    """Of 8 and 4 bits the nearest to the layer's, of 6 and 5 bits those of a file, where the processor reads them."""
+    """Weights of 8 and 4 bits are the nearest to the layer's; 6 and 5 bits are there where the processor reads them."""
     torch.manual_seed(0)
     layer, inputs = torch.nn.Linear(64, 128, bias=False, dtype=torch.bfloat16), torch.randn(3, 64).bfloat16()
     with torch.no_grad():

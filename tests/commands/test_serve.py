@@ -135,7 +135,8 @@ def test_documents_are_asked_by_their_names_and_a_stream_does_not_keep_the_serve
 @pytest.mark.parametrize(("starts", "held"), [("8", True), ("0", False)])
 def test_a_text_that_prompts_begin_with_is_held(starts, held, tmp_path):
     with served(tmp_path, "--starts", starts, "--method", "full") as server:
-        asked = [{"prompt": f"{DOCUMENT.text} {end}", "max_tokens": 1} for end in ("The safe", "On Monday", "There was")]
+        texts = [f"{DOCUMENT.text} {end}" for end in ("The safe", "On Monday", "There was")]
+        asked = [{"prompt": text, "max_tokens": 1} for text in texts]
         found = [server.asked(COMPLETION, each)["usage"]["prompt_tokens_details"]["cached_tokens"] for each in asked]
         assert found[:2] == [0, 0]
         assert (found[2] > 150) == held
