@@ -15,7 +15,7 @@ INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.p
 	$(addprefix tests/models/test_, gguf.py weights.py few_rows.py mlps.py gated.py norms.py planned.py rotary.py recurrent.py gated_norms.py lines.py pieces.py cache_argument.py experts.py quantized_experts.py mixture.py routers.py gates.py arrival.py written_out.py needed.py gguf_blocks.py gguf_weights.py) \
 	tests/commands/test_large_weights.py tests/test_deferred.py tests/test_future_warnings.py \
 	$(addprefix tests/evaluate/test_, sampling.py conversation.py lookup.py layer_steps.py generation.py shared_start.py counted_anew.py) \
-	$(addprefix tests/serve/test_, engine.py several.py rows.py tools.py tool_templates.py response_format.py strict_tools.py)
+	$(addprefix tests/serve/test_, engine.py several.py rows.py starts.py tools.py tool_templates.py response_format.py strict_tools.py)
 
 VENV  := .venv
 BIN   := $(VENV)/bin
