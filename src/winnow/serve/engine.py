@@ -265,7 +265,9 @@ class Engine:
         kind, method = _kind(asked), asked.beginning.method
         with self._changed:
             waiting = [each.tokens for each in self._waiting if _kind(each.asked) == kind]
-        start, shared = self._starts.begin(kind, tokens, waiting, lambda count: _bytes(self._model, method, count))
+        start, shared = self._starts.begin(
+            kind, tokens, waiting, lambda count: _dense_bytes(self._model, method, count)
+        )
         # A cache that becomes a start has room for it alone.
         length = shared + 1 if shared else len(tokens)
         cache = asked.beginning.cache(length) if start is None else start.fork(length)
@@ -382,7 +384,7 @@ def _kind(asked: Asked) -> tuple[str, bool]:
     return asked.beginning.name, asked.prompt.templated
 
 
-def _bytes(model: PreTrainedModel, method: Method, tokens: int) -> int:
+def _dense_bytes(model: PreTrainedModel, method: Method, tokens: int) -> int:
     """Bytes of the first tokens of a prompt, while they wait for the rest of it."""
     return prompt_bytes(model).dense(tokens, queries_alone(method, tokens, None))
 
