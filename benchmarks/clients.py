@@ -68,9 +68,9 @@ class Wave:
         return [gap for each in self.heard for gap in each.gaps]
 
 
-def prompts(count: int, words: int, task: str, first: int = 0) -> list[str]:
-    """Texts of about so many words, no two of which begin alike, with a task behind each; first: seed of the first."""
-    return [f"{generate_document(seed, tokens=words).text}\n\n{task}" for seed in range(first, first + count)]
+def prompt(words: int, task: str, seed: int) -> str:
+    """A text of about so many words, and a task behind it; those of two seeds do not begin alike."""
+    return f"{generate_document(seed, tokens=words).text}\n\n{task}"
 
 
 def wave(address: str, clients: int, asked: Sequence[str], tokens: int, instructions: str | None = None) -> Wave:
@@ -90,10 +90,10 @@ def wave(address: str, clients: int, asked: Sequence[str], tokens: int, instruct
     return Wave(time.perf_counter() - start, heard)
 
 
-def _heard(address: str, tokens: int, instructions: str | None, prompt: str) -> Heard:
+def _heard(address: str, tokens: int, instructions: str | None, asked: str) -> Heard:
     before = [] if instructions is None else [{"role": "system", "content": instructions}]
     body = {
-        "messages": [*before, {"role": "user", "content": prompt}],
+        "messages": [*before, {"role": "user", "content": asked}],
         "max_tokens": tokens,
         "temperature": 0,
         "stream": True,

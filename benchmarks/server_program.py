@@ -68,7 +68,7 @@ def _address(output: IO[str], command: Sequence[str]) -> str:
     said: list[str] = []
     for line in output:
         said.append(line)
-        # A proxy or a page for more words may be named before; a server's own address has a port.
+        # Pages of documentation may be named before; a server's own address has a port.
         if found := SAYS_ADDRESS.search(line):
             return found[0]
     raise ServerError(f"{shlex.join(command)} ended at once:\n{''.join(said[-LAST_WORDS:])}")

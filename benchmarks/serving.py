@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clients import ClientError, Wave, prompts, wave
+from clients import ClientError, Wave, prompt, wave
 from reporting import RESULTS, machine, markdown_table, write_results
 from rounds import Bench, measure
 from server_program import ServerError, running, winnow_server
@@ -76,7 +76,7 @@ class Row:
 
 def measured(address: str, weights: str, method: str, load: Load) -> list[Row]:
     """All numbers of clients with one server."""
-    asked = prompts(load.requests, load.words, TASK)
+    asked = [prompt(load.words, TASK, seed) for seed in range(load.requests)]
     waves: dict[str, list[Wave]] = {str(each): [] for each in load.clients}
 
     def ask(clients: int) -> None:

@@ -49,8 +49,8 @@ class Program:
 
 
 TURNS = Program("llama-turns", Path(__file__).parent / "llama_turns", LIBRARY_ALONE)
+# Without pages for browsers, which would be fetched.
 SERVER = Program("llama-server", options=("-DLLAMA_USE_PREBUILT_UI=OFF",))
-# Without the pages for browsers, which would be fetched.
 
 
 def built(program: Program, folder: Path) -> Path:

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from clients import ClientError, Wave, prompts, wave
+from clients import ClientError, Wave, prompt, wave
 from contenders import PeerError, rest
 from evaluated import RESULTS, ROOT
 from llama_build import PACKAGE, SERVER, VERSION, built
@@ -141,7 +141,7 @@ def raced(every: Sequence[Contender], loads: Sequence[Load], rounds: int, tell: 
         servers = [stack.enter_context(running(each.command)) for each in every]
         seeds = itertools.count()
         for server in servers:
-            wave(server.address, 1, prompts(1, SHORTEST, TASK, first=next(seeds)), WARM_UP)
+            wave(server.address, 1, [prompt(SHORTEST, TASK, next(seeds))], WARM_UP)
         for load in loads:
             # Those of another load or round are other ones: no server knows a prompt, or its instructions, before.
             for clients in load.clients:
@@ -153,8 +153,8 @@ def raced(every: Sequence[Contender], loads: Sequence[Load], rounds: int, tell: 
 
 def _turns(servers: Sequence[Server], clients: int, load: Load, seeds: Iterator[int]) -> list[Wave]:
     """A round: one wave at every server, all with the same prompts."""
-    asked = [prompts(1, load.words, TASK, first=next(seeds))[0] for _ in range(load.requests)]
-    shared = prompts(1, load.shared, BEFORE, first=next(seeds))[0] if load.shared else None
+    asked = [prompt(load.words, TASK, next(seeds)) for _ in range(load.requests)]
+    shared = prompt(load.shared, BEFORE, next(seeds)) if load.shared else None
     found = []
     for server in servers:
         rest()
@@ -177,7 +177,7 @@ def seen_of(
         contender.weights,
         contender.cache,
         seconds,
-        statistics.median(len(each.heard) / each.seconds for each in own),
+        load.requests / seconds,
         statistics.median(each.answer_tokens / each.seconds for each in own),
         statistics.median(waves[0].seconds / waves[at].seconds for waves in rounds),
         statistics.median(first for each in own for first in each.firsts),
