@@ -107,7 +107,7 @@ def test_answers_of_a_server_side_by_side() -> None:
     for device in DEVICES:
         source = open_model("winnow-bundled")
         model = load_model(source, device, "float32")
-        engine = Engine(source, model, Limits(rows=3, piece=64))
+        engine = Engine(source, model, Limits(rows=3, longest_pause=0, shortest_piece=64))
 
         def begun(length: int, model=model) -> winnow.CompressedCache:
             return winnow.CompressedCache(model, "adakv @ 48", prompt_length=length)

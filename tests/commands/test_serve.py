@@ -173,6 +173,10 @@ CONTEXT = ("--context", "report.safetensors")
         ((*CONTEXT, "--weights", "int8"), "--weights"),
         (("--api-key", ""), "--api-key"),
         (("--rows", "0"), "--rows"),
+        (("--longest-pause", "-0.1"), "--longest-pause"),
+        (("--longest-pause", "inf"), "--longest-pause"),
+        (("--longest-pause", "nan"), "--longest-pause"),
+        (("--longest-pause", "soon"), "give 0 or more, as in 0.2"),
     ],
 )
 def test_wrong_usage_is_told_before_the_model_is_loaded(arguments, said, folder, winnow_run, no_weights):

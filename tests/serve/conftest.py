@@ -22,11 +22,11 @@ def tiny(source):
 
 @pytest.fixture
 def engine_of():
-    """Makes engines, which try candidates unless they are told otherwise."""
+    """Makes engines, which try candidates and read the shortest pieces unless they are told otherwise."""
     engines = []
 
-    def make(source, model, candidates=7, **limits):
-        engines.append(Engine(source, model, Limits(candidates=candidates, **limits)))
+    def make(source, model, candidates=7, longest_pause=0.0, **limits):
+        engines.append(Engine(source, model, Limits(candidates=candidates, longest_pause=longest_pause, **limits)))
         return engines[-1]
 
     yield make

@@ -66,7 +66,7 @@ def test_every_answer_is_the_one_it_is_alone(which, fold, source, model, tiny, e
     source, model = (source, model) if which == "bundled" else tiny
     methods = {**METHODS, "full": METHODS["adakv"]} if fold else METHODS
     starts = {name: beginning(model, method, name, fold) for name, method in methods.items()}
-    engine = engine_of(source, model, rows=4, piece=16)
+    engine = engine_of(source, model, rows=4, shortest_piece=16)
     asked = []
     for seed, (length, name, sampling, most) in enumerate(MIXED):
         asked.append(told(engine, starts[name], text_of(length, seed), most=most, sampling=sampling))
@@ -95,7 +95,7 @@ def test_at_most_so_many_rows(source, model, engine_of):
 
 
 def test_a_long_prompt_is_read_while_others_are_answered(source, model, engine_of):
-    engine, start = engine_of(source, model, piece=16), beginning(model)
+    engine, start = engine_of(source, model, shortest_piece=16), beginning(model)
     said = []
     first = Told(start, Prompt(text_of(9, 1), False, None), 60, at=lambda event: said.append(event))
     engine.ask(first.asked)
@@ -352,7 +352,7 @@ def test_canceled_while_waiting(source, model, engine_of):
 
 
 def test_canceled_while_its_prompt_is_read_in_pieces(source, model, engine_of):
-    engine, start = engine_of(source, model, piece=16), beginning(model)
+    engine, start = engine_of(source, model, shortest_piece=16), beginning(model)
     long = Told(start, Prompt(text_of(300, 2), False, None), 4)
 
     def cancel(event):
@@ -422,7 +422,7 @@ def failing(model, when, problem):
 
 
 def test_an_error_while_reading_is_the_request_s_own(source, model, engine_of, caplog):
-    engine, start = engine_of(source, model, piece=16), beginning(model)
+    engine, start = engine_of(source, model, shortest_piece=16), beginning(model)
     good = told(engine, start, text_of(20, 1), most=30)
     good.first.wait(60)
     word = source.tokenizer("bakery", add_special_tokens=False).input_ids[0]
@@ -585,7 +585,7 @@ def test_a_thread_that_does_not_come_back_is_told(source, model, engine_of):
 def test_frequencies_that_depend_on_the_length_are_those_of_each_alone(source, engine_of):
     """Rows beside longer ones, and prompts that could be read in pieces."""
     own, model = small(source, "phi3", rope_parameters=LONGROPE, original_max_position_embeddings=64)
-    engine, start = engine_of(own, model, piece=16), beginning(model)
+    engine, start = engine_of(own, model, shortest_piece=16), beginning(model)
     lengths = (5, 100, 20, 70)
     asked = [told(engine, start, text_of(length, length), most=30) for length in lengths]
     # All of them first: the model keeps the frequencies of its last pass, whichever thread it was in.
@@ -601,7 +601,7 @@ def test_every_family_is_answered_as_alone(family, source, engine_of):
         own, model = small(source, family)
     except (KeyError, ValueError):
         pytest.skip("not in this transformers")
-    engine, start = engine_of(own, model, piece=16), beginning(model, "adakv @ 24")
+    engine, start = engine_of(own, model, shortest_piece=16), beginning(model, "adakv @ 24")
     asked = [told(engine, start, text_of(length, length), most=4) for length in (30, 44, 7)]
     for length, each in zip((30, 44, 7), asked, strict=True):
         assert each.wait().text.strip() == alone(own, model, "adakv @ 24", text_of(length, length), 4)
@@ -679,7 +679,7 @@ def test_times_are_those_of_the_request(source, model, engine_of):
 
 
 def test_nobody_reads_in_pieces_for_nobody(source, model, engine_of):
-    engine, start, passes = engine_of(source, model, piece=16), beginning(model), []
+    engine, start, passes = engine_of(source, model, shortest_piece=16), beginning(model), []
     hook = failing(model, lambda ids: passes.append(ids.shape[1]), None)
     try:
         begun = told(engine, start, text_of(100, 2), most=1).wait().begun

@@ -130,7 +130,7 @@ def test_answers_without_a_seed_differ(source, model, engine_of):
 
 def test_several_beside_others(source, model, engine_of):
     """Some join rows that are there, and others join them; they end one by one."""
-    engine, start = engine_of(source, model, rows=6, piece=16), beginning(model)
+    engine, start = engine_of(source, model, rows=6, shortest_piece=16), beginning(model)
     first = told(engine, start, text_of(90, 1), most=40)
     first.first.wait(60)
     found = several(engine, start, text_of(30, 2), 3, most=25, sampling=DRAWN)
@@ -287,7 +287,7 @@ def test_every_family_gives_several(family, source, engine_of):
         own, model = small(source, family)
     except (KeyError, ValueError):
         pytest.skip("not in this transformers")
-    engine, start = engine_of(own, model, piece=16), beginning(model, "adakv @ 24")
+    engine, start = engine_of(own, model, shortest_piece=16), beginning(model, "adakv @ 24")
     drawn = Sampling(2.0, seed=5)
     found = several(engine, start, text_of(30, 1), 2, most=4, sampling=drawn).wait()
     expected = [alone(own, model, "adakv @ 24", text_of(30, 1), 4, replace(drawn, seed=5 + each)) for each in range(2)]

@@ -161,7 +161,7 @@ METHODS = [
 @pytest.mark.parametrize("fold", [None, 16])
 @pytest.mark.parametrize("method", METHODS)
 def test_answers_are_those_alone_and_the_start_is_read_twice(method, fold, source, model, engine_of) -> None:
-    engine, start = engine_of(source, model, piece=50), beginning(model, method, fold=fold)
+    engine, start = engine_of(source, model, shortest_piece=50), beginning(model, method, fold=fold)
     # The second prompt leaves it behind, the third goes on behind it, the last is the second one again.
     shared = tokens_of(source, SHARED)
     held = assert_as_alone(engine, source, model, start, method, fold)
@@ -232,7 +232,7 @@ def test_models_that_do_not_read_in_pieces_share_nothing(source, engine_of) -> N
 
 def test_a_start_that_is_not_read_to_its_end_is_not_held(source, model, engine_of) -> None:
     """A client that goes away while it is read leaves nothing half read behind."""
-    engine, start = engine_of(source, model, piece=16), beginning(model)
+    engine, start = engine_of(source, model, shortest_piece=16), beginning(model)
     told(engine, start, text(1), most=2).wait()
     going = Told(start, Prompt(text(2), False, None), 4)
     seen = []

@@ -80,6 +80,7 @@ def serve(options: ServeOptions) -> None:
             held_bytes=None if free is None else free // HELD,
             starts=options.starts,
             starts_bytes=None if free is None else free // STARTS,
+            longest_pause=options.longest_pause,
             candidates=options.lookup,
         )
         settings = Settings(

@@ -20,7 +20,7 @@ from winnow.cache.while_graphed import step_graphs
 from winnow.composition.method import Method
 from winnow.errors import WinnowError, is_out_of_memory
 from winnow.evaluate.conversation import tokens_behind
-from winnow.evaluate.decoding import stop_tokens
+from winnow.evaluate.decoding import clock, stop_tokens
 from winnow.evaluate.prompt_bytes import prompt_bytes
 from winnow.evaluate.sampling import Sampling, among
 from winnow.evaluate.shared_start import queries_alone
@@ -30,6 +30,7 @@ from winnow.models.pieces import reads_in_pieces
 from winnow.serve.asked import Asked, Begun, Costs, Failed, Finished
 from winnow.serve.beginnings import Prompt
 from winnow.serve.held import Held, HeldConversations
+from winnow.serve.pace import Pace
 from winnow.serve.reading import Reading
 from winnow.serve.refusals import Refused
 from winnow.serve.rows import Batch, Row, joins
@@ -57,8 +58,10 @@ class Limits:
     """Starts that several prompts have in common, held to be gone on with."""
     starts_bytes: int | None = None
     """Bytes of those; None for any number."""
-    piece: int = 512
-    """Tokens of a prompt that are read between two tokens of others' answers."""
+    longest_pause: float = 0.2
+    """Seconds that a piece of a prompt may take between two tokens of others' answers."""
+    shortest_piece: int = 128
+    """Tokens of such a piece at least, however long they take: all weights are read for each."""
     candidates: int = 0
     """Tokens that are looked up at a time for an answer without others beside it, and checked in one pass."""
 
@@ -92,6 +95,7 @@ class Engine:
         self._starts = SharedStarts(limits.starts, limits.starts_bytes)
         self._waiting: deque[_Waiting] = deque()
         self._reading: Reading | None = None
+        self._pace = Pace(limits.longest_pause, limits.shortest_piece)
         self._batches: list[Batch] = []
         self._closed = False
         self._changed = Condition()
@@ -149,6 +153,7 @@ class Engine:
         return {
             "waiting": len(self._waiting),
             "reading": int(self._reading is not None),
+            "piece_tokens": self._pace.tokens,
             "answering": sum(len(batch.rows) for batch in self._batches),
             "conversations_held": len(self._held),
             "starts_held": len(self._starts),
@@ -236,12 +241,25 @@ class Engine:
         reading = self._reading
         if reading is not None and not reading.asked.canceled:
             with self._told_of_failure([reading.asked]):
-                piece = self.limits.piece if self._batches and self._in_pieces else None
-                logits = reading.go_on(self._model, piece, lambda: self._check_wanted(reading.asked))
+                logits = self._go_on(reading)
                 if logits is None:
                     return
                 self._place(reading, logits)
         self._reading = None
+
+    def _go_on(self, reading: Reading) -> Tensor | None:
+        """Reads a piece of a prompt while others are answered, or else all of it; the logits [V] after its end."""
+
+        def check() -> None:
+            self._check_wanted(reading.asked)
+
+        if not (self._batches and self._in_pieces):
+            return reading.go_on(self._model, None, check)
+        read, began = reading.read, clock(self._model)
+        logits = reading.go_on(self._model, self._pace.tokens, check)
+        if logits is None:  # with the last piece the prompt is compressed, too
+            self._pace.took(reading.read - read, clock(self._model) - began)
+        return logits
 
     def _check_wanted(self, asked: Asked) -> None:
         """Raises Refused if an answer is not waited for any more."""

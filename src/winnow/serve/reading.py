@@ -37,7 +37,8 @@ class Reading:
         self.held = cache.get_seq_length()
         self.waited_seconds = waited_seconds
         self.began = time.monotonic()
-        self._read = self.held
+        self.read = self.held
+        """Tokens that the cache holds by now."""
         self._shared = shared
         self._keep = keep
         # Behind a prompt that is whole, pieces would be folded one by one.
@@ -49,10 +50,10 @@ class Reading:
         check: called after every layer, as a long prompt takes minutes. What it raises ends the reading for good.
         """
         stop = self._stop(piece)
-        tokens = torch.tensor([self.tokens[self._read : stop]], device="cpu")
+        tokens = torch.tensor([self.tokens[self.read : stop]], device="cpu")
         with layers_watched(model, lambda _: check()):
             logits = prefill(model, tokens, self.cache)
-        self._read = stop
+        self.read = stop
         if stop == self._shared and self._keep is not None:
             self._keep(self.cache)
             self.cache = self.cache.extended(len(self.tokens))
@@ -63,5 +64,6 @@ class Reading:
         most = len(self.tokens)
         if self._comes_whole:
             return most
-        stop = most if piece is None else min(self._read + piece, most)
-        return min(stop, self._shared) if self._read < self._shared else stop
+        stop = most if piece is None else min(self.read + piece, most)
+        # A single token that is left before it would look like the first of an answer.
+        return self._shared if self.read < self._shared <= stop + 1 else stop

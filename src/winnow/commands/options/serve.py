@@ -10,7 +10,7 @@ import typer
 
 from winnow.commands.options.chat import ConversationFold
 from winnow.commands.options.shared import GenerationOptions, MaxNewTokens, MethodOptions, ModelOptions
-from winnow.commands.options.values import plain_text
+from winnow.commands.options.values import pause, plain_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,3 +65,12 @@ class ServeOptions(MethodOptions, ModelOptions, GenerationOptions):
             help="Maximum number of starts that prompts share kept in memory. 0: none.",
         ),
     ] = 8
+    longest_pause: Annotated[
+        float,
+        typer.Option(
+            parser=pause,
+            metavar="SECONDS",
+            help="Time that answers may stand still while a piece of another prompt is read. A shorter one makes for "
+            "steadier answers and slower prompts.",
+        ),
+    ] = 0.2

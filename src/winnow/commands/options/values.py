@@ -46,6 +46,14 @@ def share(value: str | float) -> float:
     return number
 
 
+def pause(value: str | float) -> float:
+    """Seconds of a pause. Raises typer.BadParameter where they are no finite number, or below 0."""
+    number = _number(value)
+    if not 0 <= number < math.inf:
+        raise typer.BadParameter(f"{value} is not a number of seconds; give 0 or more, as in 0.2.")
+    return number
+
+
 def budget_list(value: str) -> list[str]:
     """Budgets between commas. Raises typer.BadParameter where one is empty; what budgets may be, methods say."""
     budgets = [each.strip() for each in value.split(",")]
