@@ -449,7 +449,7 @@ WINNOW_EXPORT int32_t winnow_prefill_lays(int32_t dtype, int64_t queries, int64_
 /* Inputs [rows, inputs] of a linear layer -> its outputs [rows, outputs], both contiguous and of its dtype: products are
  * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, numbers of many rows become whole ones: where they
  * meet a weight of few bits, 127 steps are the largest of 64 beside each other. With AVX2 alone inputs keep 14 bits of the
- * largest of 64, and the weight 13.
+ * largest of 64, and the weight 13. With AMX they stay, and what a weight of less than 8 bits stands for is rounded to bf16.
  * WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 where winnow_nibble_outputs is 0, of 5 and 6 where it is
  * not 64; WINNOW_NO_MEMORY where many rows find none. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,

@@ -30,9 +30,9 @@ inline bool is_defined(const winnow_gate& gate) {
 
 // The kernel for so many rows, if there are many and there is one for them.
 inline const ManyRowsKernel* kernel_of_many(const winnow_linear_layer& layer, int64_t rows) {
-  const Kernels& kernels = active_kernels();
+  const MatrixKernels& kernels = active_matrix();
   const ManyRowsKernel& kernel = (layer.bits < 16 ? kernels.many_rows_few_bits : kernels.many_rows)[layer.dtype];
-  const bool serves = rows >= kFewestManyRows && kernel.multiply && layer.inputs % kernel.inputs == 0;
+  const bool serves = kernel.multiply && rows >= kernel.fewest_rows && layer.inputs % kernel.inputs == 0;
   return serves ? &kernel : nullptr;
 }
 

@@ -13,7 +13,7 @@ struct LinearRows {
   int64_t count;
   const void* inputs;
   void* outputs;
-  bool alone = false;  // true: a row has kOutputsAtOnce outputs, those from the first that a function does
+  int64_t alone = 0;  // not 0: a row has so many outputs, those from the first that a function does
 };
 
 // Does the outputs first to last - 1 of all rows: kOutputsAtOnce from a multiple of it on, or fewer up to the end.
@@ -56,26 +56,29 @@ struct WrittenOut {
 // Writes the groups of inputs first to last - 1, of WINNOW_SCALE_GROUP each.
 using WriteOutFunction = void (*)(const winnow_linear_layer&, const WrittenOut&, int64_t first, int64_t last);
 
-// Rows of inputs that were rounded, in memory for `held` rows that a kernel orders as it likes: those from `first` on.
-struct RoundedInputs {
+// Rows of inputs as a kernel takes them, in memory for `held` rows that it orders as it likes: those from `first` on.
+struct LaidInputs {
   char* memory;
   int64_t held, first;
 
-  RoundedInputs from(int64_t row) const { return {memory, held, first + row}; }
+  LaidInputs from(int64_t row) const { return {memory, held, first + row}; }
 };
 
 // A linear layer of many rows. All are null where there is none.
 struct ManyRowsKernel {
-  // Rounds a row of inputs to whole numbers, and the bytes that one takes; null where they are multiplied as they are.
-  void (*round)(const winnow_linear_layer&, const LinearRows&, const RoundedInputs&, int64_t row);
-  int64_t (*rounded_bytes)(const winnow_linear_layer&);
-  // Does the outputs first to last - 1 as LinearFunction, of rows that were rounded unless `round` is null.
-  void (*multiply)(const winnow_linear_layer&, const LinearRows&, const RoundedInputs&, int64_t first, int64_t last,
+  // Lays a row of inputs as it is multiplied, and the bytes that one takes; null where they are multiplied where they lie.
+  void (*lay)(const winnow_linear_layer&, const LinearRows&, const LaidInputs&, int64_t row);
+  int64_t (*laid_bytes)(const winnow_linear_layer&);
+  // Does the outputs first to last - 1 of rows that were laid unless `lay` is null: from a multiple of kOutputsAtOnce on, to
+  // another or to the end, and `outputs` at the most.
+  void (*multiply)(const winnow_linear_layer&, const LinearRows&, const LaidInputs&, int64_t first, int64_t last,
                    char* scratch);
-  // Bytes of `scratch` for so many rows.
-  int64_t (*scratch_bytes)(const winnow_linear_layer&, int64_t rows);
-  // Inputs come in multiples of it, and no more rows at a time than that.
-  int64_t inputs, most_rows;
+  // Bytes of `scratch` for so many rows and outputs.
+  int64_t (*scratch_bytes)(const winnow_linear_layer&, int64_t rows, int64_t outputs);
+  int64_t inputs;     // There is a multiple of it.
+  int64_t most_rows;  // At a time.
+  int64_t outputs = WINNOW_LINEAR_OUTPUTS;
+  int64_t fewest_rows = 33;  // From so many on it is faster than those for few.
 };
 
 namespace {
@@ -92,7 +95,7 @@ constexpr int64_t kRowsOfSums = 512;
 // Where a row has its outputs from the first that a function does.
 template <class T>
 inline T* outputs_of(const winnow_linear_layer& layer, const LinearRows& all, int64_t row, int64_t first) {
-  return static_cast<T*>(all.outputs) + (all.alone ? row * kOutputsAtOnce : row * layer.outputs + first);
+  return static_cast<T*>(all.outputs) + (all.alone ? row * all.alone : row * layer.outputs + first);
 }
 
 constexpr int64_t rounded_blocks(const winnow_linear_layer& layer) { return divide_up(layer.inputs, kRoundedTogether); }

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "linear/block.hpp"
 #include "linear/contract.hpp"
@@ -19,14 +18,11 @@
 #include "sizes.hpp"
 
 #ifdef __AVX512BF16__
-#include "linear/avx512/byte_rows.hpp"
 #include "linear/avx512/few_bits.hpp"
-#include "linear/avx512/paired_rows.hpp"
 #endif
 #ifdef __AVX512F__
 #include "linear/avx512/write_out.hpp"
 #elif defined(__AVX2__) && !defined(WINNOW_PORTABLE)
-#include "linear/avx2/many_rows.hpp"
 #include "linear/avx2/nibbles.hpp"
 #endif
 
@@ -101,26 +97,6 @@ constexpr FewBitsFunctions kLinearFewBits = {};
 template <>
 constexpr FewBitsFunctions kLinearFewBits<Bf16> = {{linear_few_bits<4>, linear_few_bits<5>, linear_few_bits<6>},
                                                    kOutputsAtOnce};
-#endif
-
-// Many rows, of a weight in the dtype of the inputs and of one of few bits; null where fp32 keeps more digits, and where torch
-// multiplies bf16 as fast.
-template <class T>
-constexpr ManyRowsKernel kManyRows = {};
-template <class T>
-constexpr ManyRowsKernel kManyRowsFewBits = {};
-#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
-template <>
-constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>,       rounded_row_bytes, many_rows<Bf16>,
-                                            rounded_scratch_bytes, 1,                 std::numeric_limits<int64_t>::max()};
-template <>
-constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRows<Bf16>;
-#elif defined(WINNOW_ZEN)
-template <>
-constexpr ManyRowsKernel kManyRows<Bf16> = {nullptr, nullptr, paired_rows, paired_scratch_bytes, 2, kRowsOfSums};
-template <>
-constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = {round_row_to_bytes, byte_row_bytes, rows_in_bytes,
-                                                   byte_scratch_bytes, 1,              kRowsOfSums};
 #endif
 
 // A weight of 4 bits in bf16; null where torch packs it in another order.

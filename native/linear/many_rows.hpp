@@ -7,9 +7,6 @@
 
 namespace winnow {
 
-// Rows from which it is faster to round inputs and the weight to whole numbers than to multiply numbers as they lie.
-constexpr int64_t kFewestManyRows = 33;
-
 // `count` of the rows of a layer, from the `first` on.
 LinearRows part_of(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t count);
 

@@ -16,6 +16,7 @@ struct InstructionSet {
 const InstructionSet& active_isa();
 
 inline const Kernels& active_kernels() { return active_isa().kernels; }
+inline const MatrixKernels& active_matrix() { return active_isa().matrix; }
 
 // Use the one called `name`; false if it does not exist or this machine cannot run it.
 bool select_isa(const char* name);

@@ -32,8 +32,6 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {linear<float, float>, linear<Bf16, Bf16>, linear<Fp16, Fp16>},
                                      {linear<float, Int8>, linear<Bf16, Int8>, linear<Fp16, Int8>},
                                      {kLinearFewBits<float>, kLinearFewBits<Bf16>, kLinearFewBits<Fp16>},
-                                     {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
-                                     {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>},
                                      kWriteOutInt4,
                                      {gate<float>, gate<Bf16>, gate<Fp16>},
                                      {weigh<float>, weigh<Bf16>, weigh<Fp16>},

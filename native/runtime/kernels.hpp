@@ -32,7 +32,6 @@ struct Kernels {
   PrefillKernel prefill[kDtypes];
   LinearFunction linear[kDtypes], linear_int8[kDtypes];
   FewBitsFunctions linear_few_bits[kDtypes];
-  ManyRowsKernel many_rows[kDtypes], many_rows_few_bits[kDtypes];  // null: there is none
   WriteOutFunction write_out_int4;       // null: there is none
   GateFunction gate[kDtypes];
   WeighFunction weigh[kDtypes];
@@ -59,6 +58,7 @@ struct MatrixKernels {
   ServesFunction serves[kDtypes];
   const PrefillKernel* prefill[kDtypes];  // null: there is none that is faster
   ChunkFunction latent[kDtypes];
+  ManyRowsKernel many_rows[kDtypes], many_rows_few_bits[kDtypes];  // null: there is none
 };
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.

@@ -1,5 +1,6 @@
 // Products of matrices, compiled once per instruction set, which WINNOW_ISA names.
 #include "latent/chunk.hpp"
+#include "linear/choice.hpp"
 #include "matrix/chunk.hpp"
 #include "runtime/kernels.hpp"
 
@@ -19,7 +20,9 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_packed_chunk<float>, packed_in_tiles<Bf16>, packed_in_tiles<Fp16>},
     {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>},
     {nullptr, &kPrefillInTiles, nullptr},
-    {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>}};
+    {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>},
+    {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
+    {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>}};
 #else
 constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
@@ -30,7 +33,9 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
 #else
     {nullptr, nullptr, nullptr},
 #endif
-    {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>}};
+    {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>},
+    {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
+    {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>}};
 #endif
 
 }  // namespace winnow

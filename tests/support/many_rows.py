@@ -10,7 +10,11 @@ from winnow.kernels import native
 from winnow.kernels.linear import multiplies_many
 
 FEW_ROWS = 32
-"""Rows up to which numbers are multiplied as they are, wherever it is."""
+"""Rows up to which numbers are multiplied as they are, but for tiles (AMX)."""
+FEW_FOR_TILES = {True: 9, False: 11}
+"""The same where there are such tiles: of weights of few bits, of others."""
+ROUNDED = 2**-8
+"""Relative error of a number that bfloat16 does not hold, at the most: half of what is between two of them."""
 TOGETHER, MOST_INPUT, MOST_WEIGHT, MOST_BYTE = 64, 8191, 4095, 127
 """Numbers that share a scale where they become whole ones, and the largest of them: of 16 bits, of inputs and weights,
 and of bytes."""
@@ -19,15 +23,19 @@ and of bytes."""
 def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
     """[..., O] the most that products of inputs [..., I] with a weight [O, I] lose; zero where nothing is rounded.
 
-    bits: of the weight as it is stored; 8 and 4 are alike.
+    bits: of the weight as it is stored.
     """
     lost = torch.zeros(*inputs.shape[:-1], len(weight)).double()
-    if inputs.shape[:-1].numel() <= FEW_ROWS or not multiplies_many(inputs.dtype):
+    few = FEW_FOR_TILES[bits < 16] if native.isa() == "amx" else FEW_ROWS
+    if inputs.shape[:-1].numel() <= few or not multiplies_many(inputs.dtype):
         return lost
     if native.isa() == "avx2":
         return _lost_by_whole_numbers(inputs, weight)
     if bits == 16:
         return lost
+    if native.isa() == "amx":
+        # A number of a scale, and maybe a middle, is rounded to bfloat16; whole numbers of 8 bits are held as they are.
+        return lost if bits == 8 else inputs.double().abs() @ weight.double().abs().T * ROUNDED
     # Half a step of each input, but for what the quotient by a step is rounded.
     (_, largest), (weights, _) = _in_blocks(inputs), _in_blocks(weight)
     return largest / MOST_BYTE * (0.5 + 1e-4) @ weights.T

@@ -36,7 +36,7 @@ struct RoundedPanels {
 };
 
 // First the numbers of all rows that are held, then the scales.
-inline RoundedRows rows_in(const winnow_linear_layer& layer, const RoundedInputs& rounded) {
+inline RoundedRows rows_in(const winnow_linear_layer& layer, const LaidInputs& rounded) {
   const int64_t blocks = rounded_blocks(layer);
   auto* numbers = reinterpret_cast<int16_t*>(rounded.memory);
   const RoundedRows all{blocks, numbers, reinterpret_cast<float*>(numbers + rounded.held * blocks * kRoundedTogether)};
@@ -49,7 +49,7 @@ inline int64_t rounded_row_bytes(const winnow_linear_layer& layer) {
 }
 
 template <class T>
-inline void round_row(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs& inputs, int64_t row) {
+inline void round_row(const winnow_linear_layer& layer, const LinearRows& all, const LaidInputs& inputs, int64_t row) {
   const RoundedRows rounded = rows_in(layer, inputs);
   const T* from = static_cast<const T*>(all.inputs) + row * layer.inputs;
   for (int64_t block = 0; block < rounded.blocks; ++block) {
@@ -115,12 +115,12 @@ class ManyRows {
 };
 
 // Of the weight of kOutputsAtOnce outputs as whole numbers, with their scales, and of sums.
-inline int64_t rounded_scratch_bytes(const winnow_linear_layer& layer, int64_t) {
+inline int64_t rounded_scratch_bytes(const winnow_linear_layer& layer, int64_t, int64_t) {
   return kOutputsAtOnce * (rounded_blocks(layer) * (2 * kRoundedTogether + 4) + 4 * kRowsTogether);
 }
 
 template <class T>
-inline void many_rows(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs& rounded, int64_t first,
+inline void many_rows(const winnow_linear_layer& layer, const LinearRows& all, const LaidInputs& rounded, int64_t first,
                       int64_t last, char* scratch) {
   ManyRows<T>(layer, all, rows_in(layer, rounded), scratch).run(first, last);
 }

@@ -34,7 +34,7 @@ struct ByteRows {
   ByteBlock<kBits>* first;
   int64_t held;
 
-  explicit ByteRows(const RoundedInputs& rounded)
+  explicit ByteRows(const LaidInputs& rounded)
       : first(reinterpret_cast<ByteBlock<kBits>*>(rounded.memory) + rounded.first), held(rounded.held) {}
 
   ByteBlock<kBits>* at(int64_t row, int64_t block) const { return first + block * held + row; }
@@ -104,7 +104,7 @@ inline void round_row(const winnow_linear_layer& layer, const LinearRows& all, c
   }
 }
 
-inline void round_row_to_bytes(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs& rounded,
+inline void round_row_to_bytes(const winnow_linear_layer& layer, const LinearRows& all, const LaidInputs& rounded,
                                int64_t row) {
   with_bits(layer, [&](auto bits) { round_row(layer, all, ByteRows<bits>(rounded), row); });
 }

@@ -117,7 +117,7 @@ struct ByteScratch {
   float sums[1][kOutputsAtOnce];  // as many as there are rows
 };
 
-inline int64_t byte_scratch_bytes(const winnow_linear_layer&, int64_t rows) {
+inline int64_t byte_scratch_bytes(const winnow_linear_layer&, int64_t rows, int64_t) {
   return static_cast<int64_t>(sizeof(BytePanel)) + rows * kOutputsAtOnce * static_cast<int64_t>(sizeof(float));
 }
 
@@ -180,7 +180,7 @@ class RowsInBytes {
   ByteScratch& scratch_;
 };
 
-inline void rows_in_bytes(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs& rounded, int64_t first,
+inline void rows_in_bytes(const winnow_linear_layer& layer, const LinearRows& all, const LaidInputs& rounded, int64_t first,
                           int64_t last, char* scratch) {
   with_bits(layer, [&](auto bits) { RowsInBytes<bits>(layer, all, ByteRows<bits>(rounded), scratch).run(first, last); });
 }

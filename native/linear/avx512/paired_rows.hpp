@@ -72,7 +72,7 @@ struct PairScratch {
   float sums[1][kOutputsAtOnce];  // as many as there are rows
 };
 
-inline int64_t paired_scratch_bytes(const winnow_linear_layer&, int64_t rows) {
+inline int64_t paired_scratch_bytes(const winnow_linear_layer&, int64_t rows, int64_t) {
   return static_cast<int64_t>(sizeof(PairPanel)) + rows * kOutputsAtOnce * static_cast<int64_t>(sizeof(float));
 }
 
@@ -137,7 +137,7 @@ class PairedRows {
   PairScratch& scratch_;
 };
 
-inline void paired_rows(const winnow_linear_layer& layer, const LinearRows& all, const RoundedInputs&, int64_t first,
+inline void paired_rows(const winnow_linear_layer& layer, const LinearRows& all, const LaidInputs&, int64_t first,
                         int64_t last, char* scratch) {
   PairedRows(layer, all, scratch).run(first, last);
 }

@@ -1,0 +1,50 @@
+// Which kernel multiplies many rows.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "linear/contract.hpp"
+#include "simd/element.hpp"
+
+#ifdef __AMX_INT8__
+#include "linear/amx/many_rows.hpp"
+#elif defined(WINNOW_ZEN)
+#include "linear/avx512/byte_rows.hpp"
+#include "linear/avx512/paired_rows.hpp"
+#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
+#include "linear/avx2/many_rows.hpp"
+#endif
+
+namespace winnow {
+namespace {
+
+// Those of a weight in the dtype of the inputs and of one of few bits; null where fp32 keeps more digits, and where torch
+// multiplies bf16 as fast.
+template <class T>
+constexpr ManyRowsKernel kManyRows = {};
+template <class T>
+constexpr ManyRowsKernel kManyRowsFewBits = {};
+#ifdef __AMX_INT8__
+template <>
+constexpr ManyRowsKernel kManyRows<Bf16> = {lay_row_in_tiles, tiled_row_bytes, rows_in_tiles,   tile_scratch_bytes,
+                                            1,                kRowsOfSums,     kOutputsInTiles, kFewestRowsInTiles};
+template <>
+constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = {lay_row_in_tiles, tiled_row_bytes, rows_in_tiles,   tile_scratch_bytes,
+                                                   1,                kRowsOfSums,     kOutputsInTiles, kFewestRowsOfFewBits};
+#elif defined(WINNOW_ZEN)
+template <>
+constexpr ManyRowsKernel kManyRows<Bf16> = {nullptr, nullptr, paired_rows, paired_scratch_bytes, 2, kRowsOfSums};
+template <>
+constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = {round_row_to_bytes, byte_row_bytes, rows_in_bytes,
+                                                   byte_scratch_bytes, 1,              kRowsOfSums};
+#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
+template <>
+constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>,       rounded_row_bytes, many_rows<Bf16>,
+                                            rounded_scratch_bytes, 1,                 std::numeric_limits<int64_t>::max()};
+template <>
+constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRows<Bf16>;
+#endif
+
+}  // namespace
+}  // namespace winnow
