@@ -219,14 +219,14 @@ def test_which_models_get_such_layers(monkeypatch):
 
 @needs_native
 def test_which_processors_have_such_layers(monkeypatch):
-    monkeypatch.setattr(few_rows, "cpu_has_tiles", lambda: True)
-    assert layers_of_this_processor() is TransposedLinear
-    monkeypatch.setattr(few_rows, "cpu_has_tiles", lambda: False)
     used = native.isa()
-    for isa in available():
-        native.select_isa(isa)
-        assert layers_of_this_processor() is (CompiledLinear if isa == "avx2" or isa.startswith("zen") else None)
-    native.select_isa(used)
+    for tiles, without in ((True, TransposedLinear), (False, None)):
+        monkeypatch.setattr(few_rows, "cpu_has_tiles", lambda tiles=tiles: tiles)
+        for isa in available():
+            native.select_isa(isa)
+            faster = isa in ("avx2", "amx") or isa.startswith("zen")
+            assert layers_of_this_processor() is (CompiledLinear if faster else without)
+        native.select_isa(used)
     monkeypatch.setattr(native, "library", lambda: None)
     assert layers_of_this_processor() is None
 

@@ -19,21 +19,22 @@ FINE_GROUP = GROUP // 2
 
 
 def outruns_torch() -> bool:
-    """True on processors where a linear layer of few rows takes less time than torch's.
+    """True on processors where a linear layer takes less time than torch's.
 
-    These are AMD's with AVX-512, on which torch reads a weight at half of what memory gives, and those with AVX2 alone,
-    on which it multiplies numbers of 16 bits one by one (docs/models.md).
+    These are AMD's with AVX-512, on which torch reads a weight at half of what memory gives, those with AVX2 alone, on
+    which it multiplies numbers of 16 bits one by one, and those with AMX, on which it lays a weight out anew for every
+    product (docs/models.md).
     """
     if native.library() is None:
         return False
     isa = native.isa()  # asked once: every layer asks this for every token
-    return isa == "avx2" or isa.startswith("zen")
+    return isa in ("avx2", "amx") or isa.startswith("zen")
 
 
 def multiplies_many(dtype: torch.dtype) -> bool:
     """True where many rows of a dtype, too, take less time than torch's (docs/kernels.md).
 
-    In bfloat16: on AMD's processors with AVX-512 BF16, and on those with AVX2 alone.
+    In bfloat16: on AMD's processors with AVX-512 BF16, and on those with AMX or with AVX2 alone.
     """
     library = native.library()
     return library is not None and dtype in DTYPES and bool(library.winnow_multiplies_many(DTYPES[dtype]))
@@ -110,7 +111,8 @@ class LinearPlan(RowPlan):
 
     Products are summed up in fp32 and rounded once. Numbers in bfloat16 below 2⁻¹²⁶ may be taken for zero. Where it
     `multiplies_many`, more than 32 rows of inputs become whole numbers before they meet a weight of few bits: 127 steps
-    are the largest of 64 beside each other. With AVX2 alone, they keep 14 bits of it, and any weight 13 bits.
+    are the largest of 64 beside each other. With AVX2 alone, they keep 14 bits of it, and any weight 13 bits. With AMX
+    they stay as they are, and a weight of 4 to 6 bits is rounded to bfloat16.
     """
 
     trusted_on: str | None = None

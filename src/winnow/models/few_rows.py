@@ -36,9 +36,9 @@ def read_weights_directly(model: nn.Module) -> None:
 
 def layers_of_this_processor() -> type[DirectLinear] | None:
     """The layers that are faster than torch's own for few rows on this processor, or None."""
-    if cpu_has_tiles():
-        return TransposedLinear
-    return CompiledLinear if linear.outruns_torch() else None
+    if linear.outruns_torch():
+        return CompiledLinear
+    return TransposedLinear if cpu_has_tiles() else None
 
 
 def _suits(weight: Tensor, kind: type[DirectLinear]) -> bool:
