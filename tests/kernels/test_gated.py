@@ -39,6 +39,21 @@ def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) 
     return LinearPlan(Weight(numbers, added, torch.rand(sizes).div(2 ** (bits - 3) * inputs**0.5).to(dtype)))
 
 
+def assert_gated(gate: LinearPlan, up: LinearPlan, by: Gate, inputs: torch.Tensor) -> None:
+    """Fails where outputs of two layers, gated in one call, are not those that the layers give by themselves.
+
+    These are tested for themselves: left are activations, their rounding and that of products, and an offset, which
+    may cancel.
+    """
+    found, dtype = GatedPlan(gate, up, by).run(inputs), inputs.dtype
+    activations, ups = activated(by, gate.run(inputs)), up.run(inputs)
+    expected = activations * met(by, ups)
+    sizes = (1 + by.offset * activations.abs()) * (ups.double().abs() + abs(by.offset))
+    bound = 1.1 * torch.finfo(dtype).eps * expected.abs() + 1e-6 * sizes + torch.finfo(dtype).tiny
+    assert found.dtype == dtype
+    assert bool(((found.double() - expected).abs() <= bound).all()), native.isa()
+
+
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SHARED)
 @given(
     st.integers(1, 4),
@@ -66,15 +81,22 @@ def test_a_gate_is_that_of_both_layers(
             with pytest.raises(ValueError, match="bits"):
                 GatedPlan(gate, up, by).run(inputs)
             continue
-        found = GatedPlan(gate, up, by).run(inputs)
-        # From the layers' own outputs, which are tested by themselves: left are activations, their rounding and that of
-        # products, and an offset, which may cancel.
-        activations, ups = activated(by, gate.run(inputs)), up.run(inputs)
-        expected = activations * met(by, ups)
-        sizes = (1 + by.offset * activations.abs()) * (ups.double().abs() + abs(by.offset))
-        bound = 1.1 * torch.finfo(dtype).eps * expected.abs() + 1e-6 * sizes + torch.finfo(dtype).tiny
-        assert found.dtype == dtype
-        assert bool(((found.double() - expected).abs() <= bound).all()), isa
+        assert_gated(gate, up, by, inputs)
+
+
+@pytest.mark.parametrize("bits", [(16, 16), (8, 16), (4, 4)])
+@pytest.mark.parametrize("outputs", [1088, 1100])
+def test_many_rows_of_so_many_outputs_that_a_thread_does_several_blocks_at_a_time(
+    isas: list[str], outputs: int, bits: tuple[int, int]
+) -> None:
+    if min(bits) < 8 and outputs % 64:
+        outputs = 1152
+    torch.manual_seed(0)
+    gate, up = (layer(outputs, 96, each, torch.bfloat16, bias=True) for each in bits)
+    for isa in isas:
+        native.select_isa(isa)
+        if min(bits) >= 8 or all(reads(torch.bfloat16, each) for each in bits):
+            assert_gated(gate, up, Gate(), torch.randn(40, 96).bfloat16())
 
 
 def of_numbers(by: Gate, gate: float, up: float = 1.0) -> torch.Tensor:
