@@ -135,12 +135,12 @@ inline void check_gated(Bytes& from, uint64_t seed) {
 
 // From so many rows on, numbers are rounded where winnow_multiplies_many says so: with AVX2 alone all to whole ones, with AMX
 // those of less than 8 bits to bf16, elsewhere inputs that meet a weight of few bits to whole ones.
-inline int64_t fewest_many_rows() { return std::strcmp(winnow_isa(), "amx") ? 33 : 10; }
+constexpr int64_t kManyRows = 33;
 
 // The most that an output is off by for that: half a step for every number. 127 steps are the largest input; with AVX2 alone
 // 8,191, and 4,095 the largest weight.
 inline double lost_by_rounding(const winnow_linear_layer& layer, int64_t rows, double input, double weight) {
-  if (rows < fewest_many_rows() || !winnow_multiplies_many(layer.dtype)) return 0;
+  if (rows < kManyRows || !winnow_multiplies_many(layer.dtype)) return 0;
   const auto inputs = static_cast<double>(layer.inputs);
   if (!std::strcmp(winnow_isa(), "amx")) return layer.bits >= 8 ? 0 : inputs * weight * input / 256;
   if (std::strcmp(winnow_isa(), "avx2")) return layer.bits == 16 ? 0 : inputs * weight * input / 127 * 0.5001;

@@ -19,7 +19,10 @@ constexpr int64_t kFewestBytes = 64 * 1024;
 // Null where there is none.
 inline LinearFunction linear_of(const winnow_linear_layer& layer) {
   const Kernels& kernels = active_kernels();
-  if (layer.bits < 8) return kernels.linear_few_bits[layer.dtype].of_bits[layer.bits - 4];
+  if (layer.bits < 8) {
+    const LinearFunction in_tiles = active_matrix().few_bits[layer.dtype].of_bits[layer.bits - 4];
+    return in_tiles ? in_tiles : kernels.linear_few_bits[layer.dtype].of_bits[layer.bits - 4];
+  }
   return (layer.bits == 8 ? kernels.linear_int8 : kernels.linear)[layer.dtype];
 }
 
@@ -28,12 +31,17 @@ inline bool is_defined(const winnow_gate& gate) {
   return known && std::isfinite(gate.alpha) && gate.alpha > 0 && gate.limit >= 0;
 }
 
-// The kernel for so many rows, if there are many and there is one for them.
+inline bool serves(const ManyRowsKernel& kernel, const winnow_linear_layer& layer, int64_t rows) {
+  return kernel.multiply && rows >= kernel.fewest_rows && layer.inputs % kernel.inputs == 0;
+}
+
+// The kernel for so many rows, if there are many, or several, and there is one for them.
 inline const ManyRowsKernel* kernel_of_many(const winnow_linear_layer& layer, int64_t rows) {
   const MatrixKernels& kernels = active_matrix();
-  const ManyRowsKernel& kernel = (layer.bits < 16 ? kernels.many_rows_few_bits : kernels.many_rows)[layer.dtype];
-  const bool serves = kernel.multiply && rows >= kernel.fewest_rows && layer.inputs % kernel.inputs == 0;
-  return serves ? &kernel : nullptr;
+  const ManyRowsKernel& several = (layer.bits == 8 ? kernels.several_rows_int8 : kernels.several_rows)[layer.dtype];
+  if (layer.bits >= 8 && rows <= several.most_rows && serves(several, layer, rows)) return &several;
+  const ManyRowsKernel& many = (layer.bits < 16 ? kernels.many_rows_few_bits : kernels.many_rows)[layer.dtype];
+  return serves(many, layer, rows) ? &many : nullptr;
 }
 
 // Threads that reading so many outputs of a layer's weight is worth.

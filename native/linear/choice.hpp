@@ -1,4 +1,4 @@
-// Which kernel multiplies many rows.
+// Which kernels multiply rows as matrices.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,9 @@
 #include "simd/element.hpp"
 
 #ifdef __AMX_INT8__
+#include "linear/amx/few_rows.hpp"
 #include "linear/amx/many_rows.hpp"
+#include "linear/amx/several_rows.hpp"
 #elif defined(WINNOW_ZEN)
 #include "linear/avx512/byte_rows.hpp"
 #include "linear/avx512/paired_rows.hpp"
@@ -27,11 +29,10 @@ template <class T>
 constexpr ManyRowsKernel kManyRowsFewBits = {};
 #ifdef __AMX_INT8__
 template <>
-constexpr ManyRowsKernel kManyRows<Bf16> = {lay_row_in_tiles, tiled_row_bytes, rows_in_tiles,   tile_scratch_bytes,
-                                            1,                kRowsOfSums,     kOutputsInTiles, kFewestRowsInTiles};
+constexpr ManyRowsKernel kManyRows<Bf16> = {lay_row_in_tiles, tiled_row_bytes, rows_in_tiles,  tile_scratch_bytes,
+                                            1,                kRowsOfSums,     kOutputsInTiles};
 template <>
-constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = {lay_row_in_tiles, tiled_row_bytes, rows_in_tiles,   tile_scratch_bytes,
-                                                   1,                kRowsOfSums,     kOutputsInTiles, kFewestRowsOfFewBits};
+constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRows<Bf16>;
 #elif defined(WINNOW_ZEN)
 template <>
 constexpr ManyRowsKernel kManyRows<Bf16> = {nullptr, nullptr, paired_rows, paired_scratch_bytes, 2, kRowsOfSums};
@@ -44,6 +45,26 @@ constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>,       rounded_row_b
                                             rounded_scratch_bytes, 1,                 std::numeric_limits<int64_t>::max()};
 template <>
 constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRows<Bf16>;
+#endif
+
+// Those of fewer rows, of a weight in the dtype of the inputs, of one in 8 bits, and of 4 to 6; null where vectors multiply few
+// rows as fast.
+template <class T>
+constexpr ManyRowsKernel kSeveralRows = {};
+template <class T>
+constexpr ManyRowsKernel kSeveralRowsInt8 = {};
+template <class T>
+constexpr FewBitsFunctions kFewBitsInTiles = {};
+#ifdef __AMX_INT8__
+template <>
+constexpr ManyRowsKernel kSeveralRows<Bf16> = {lay_column,    column_bytes,     several_rows<Bf16>, no_scratch_bytes,
+                                               kTileChannels, kMostSeveralRows, kOutputsInTiles,    kFewestSeveralRows};
+template <>
+constexpr ManyRowsKernel kSeveralRowsInt8<Bf16> = {lay_column,    column_bytes,     several_rows<Int8>, no_scratch_bytes,
+                                                   kTileChannels, kMostSeveralRows, kOutputsInTiles,    kFewestRowsOfBytes};
+template <>
+constexpr FewBitsFunctions kFewBitsInTiles<Bf16> = {{few_rows_in_tiles<4>, few_rows_in_tiles<5>, few_rows_in_tiles<6>},
+                                                    kOutputsAtOnce};
 #endif
 
 }  // namespace

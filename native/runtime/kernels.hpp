@@ -59,6 +59,8 @@ struct MatrixKernels {
   const PrefillKernel* prefill[kDtypes];  // null: there is none that is faster
   ChunkFunction latent[kDtypes];
   ManyRowsKernel many_rows[kDtypes], many_rows_few_bits[kDtypes];  // null: there is none
+  ManyRowsKernel several_rows[kDtypes], several_rows_int8[kDtypes];  // the same
+  FewBitsFunctions few_bits[kDtypes];                              // null: there is none that is faster
 };
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.

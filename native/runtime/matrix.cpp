@@ -22,7 +22,10 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
     {nullptr, &kPrefillInTiles, nullptr},
     {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>},
     {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
-    {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>}};
+    {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>},
+    {kSeveralRows<float>, kSeveralRows<Bf16>, kSeveralRows<Fp16>},
+    {kSeveralRowsInt8<float>, kSeveralRowsInt8<Bf16>, kSeveralRowsInt8<Fp16>},
+    {kFewBitsInTiles<float>, kFewBitsInTiles<Bf16>, kFewBitsInTiles<Fp16>}};
 #else
 constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
@@ -35,7 +38,10 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
 #endif
     {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>},
     {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
-    {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>}};
+    {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>},
+    {kSeveralRows<float>, kSeveralRows<Bf16>, kSeveralRows<Fp16>},
+    {kSeveralRowsInt8<float>, kSeveralRowsInt8<Bf16>, kSeveralRowsInt8<Fp16>},
+    {kFewBitsInTiles<float>, kFewBitsInTiles<Bf16>, kFewBitsInTiles<Fp16>}};
 #endif
 
 }  // namespace winnow

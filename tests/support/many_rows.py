@@ -10,9 +10,7 @@ from winnow.kernels import native
 from winnow.kernels.linear import multiplies_many
 
 FEW_ROWS = 32
-"""Rows up to which numbers are multiplied as they are, but for tiles (AMX)."""
-FEW_FOR_TILES = {True: 9, False: 11}
-"""The same where there are such tiles: of weights of few bits, of others."""
+"""Rows up to which numbers are multiplied as they are, wherever it is."""
 ROUNDED = 2**-8
 """Relative error of a number that bfloat16 does not hold, at the most: half of what is between two of them."""
 TOGETHER, MOST_INPUT, MOST_WEIGHT, MOST_BYTE = 64, 8191, 4095, 127
@@ -26,8 +24,7 @@ def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
     bits: of the weight as it is stored.
     """
     lost = torch.zeros(*inputs.shape[:-1], len(weight)).double()
-    few = FEW_FOR_TILES[bits < 16] if native.isa() == "amx" else FEW_ROWS
-    if inputs.shape[:-1].numel() <= few or not multiplies_many(inputs.dtype):
+    if inputs.shape[:-1].numel() <= FEW_ROWS or not multiplies_many(inputs.dtype):
         return lost
     if native.isa() == "avx2":
         return _lost_by_whole_numbers(inputs, weight)

@@ -22,9 +22,6 @@
 namespace winnow {
 namespace {
 
-// Rows from which a weight is laid in less time than others multiply it where it lies, one in bf16 and one of few bits.
-constexpr int64_t kFewestRowsInTiles = 12, kFewestRowsOfFewBits = 10;
-
 // Outputs whose panels of the same inputs meet rows one after another, while these are in the second-level cache.
 constexpr int64_t kOutputsInTiles = 4 * kOutputsAtOnce;
 

@@ -65,6 +65,17 @@ struct LevelMiddles {
   }
 };
 
+// Sums of a row -> the same in the order of outputs.
+inline void copy_in_order(const Vec (&sums)[kLevelSums], float* to) {
+  const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+  for (int half = 0; half < 2; ++half, to += 2 * Vec::width) {
+    const __m512 even = sums[half].v, odd = sums[half + 2].v;
+    store(to, {_mm512_permutex2var_ps(even, first, odd)});
+    store(to + Vec::width, {_mm512_permutex2var_ps(even, second, odd)});
+  }
+}
+
 // Sums of the inputs that share a scale and a middle, of as many groups at a time as fill a vector: they are made now and then,
 // while a processor multiplies.
 template <int kRows>
@@ -128,15 +139,7 @@ struct LevelTotals {
   }
 
   // Those of a row in the order of outputs.
-  void copy_row(int64_t row, float* to) const {
-    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-    for (int half = 0; half < 2; ++half, to += 2 * Vec::width) {
-      const __m512 even = totals[row][half].v, odd = totals[row][half + 2].v;
-      store(to, {_mm512_permutex2var_ps(even, first, odd)});
-      store(to + Vec::width, {_mm512_permutex2var_ps(even, second, odd)});
-    }
-  }
+  void copy_row(int64_t row, float* to) const { copy_in_order(totals[row], to); }
 
  private:
   using Sums = __m512[kRows * kLevelSums];
