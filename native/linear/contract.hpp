@@ -77,7 +77,7 @@ struct ManyRowsKernel {
   int64_t (*scratch_bytes)(const winnow_linear_layer&, int64_t rows, int64_t outputs);
   int64_t inputs;     // There is a multiple of it.
   int64_t most_rows;  // At a time.
-  int64_t outputs = WINNOW_LINEAR_OUTPUTS;
+  int64_t outputs = WINNOW_LINEAR_OUTPUTS;  // At a time, a multiple of it.
   int64_t fewest_rows = 33;  // From so many on it is faster than those for few.
 };
 
