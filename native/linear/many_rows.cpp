@@ -14,8 +14,8 @@ namespace {
 // What rows may take that are laid at a time. A weight is read again for those that follow.
 constexpr int64_t kMostLaidBytes = int64_t{16} << 20;
 
-// Rows that a thread lays at a time.
-constexpr int64_t kLaidAtOnce = 8;
+// Rows that a thread lays at a time: as many as may share lines.
+constexpr int64_t kLaidAtOnce = 16;
 
 // Units of work for each thread, so that they end together, and rows of one, which a part of the weight is laid for.
 constexpr int64_t kUnitsOfThread = 4, kFewestRowsOfUnit = 2 * kRowsTogether;
