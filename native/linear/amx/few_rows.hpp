@@ -36,7 +36,7 @@ class LevelTileShapes {
  public:
   explicit LevelTileShapes(int64_t rows) {
     constexpr auto kPairs = static_cast<uint8_t>(kGroupInputs<kBits> / 2);
-    Config config;
+    TileConfig config;
     for (int tile = 0; tile < 8; ++tile) {
       const bool is_right = tile == 5 || tile == 6;
       config.rows[tile] = is_right ? kPairs : static_cast<uint8_t>(rows);
@@ -48,13 +48,6 @@ class LevelTileShapes {
   ~LevelTileShapes() { _tile_release(); }
   LevelTileShapes(const LevelTileShapes&) = delete;
   LevelTileShapes& operator=(const LevelTileShapes&) = delete;
-
- private:
-  struct alignas(64) Config {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-  };
 };
 
 // What is made of inputs that share a scale.

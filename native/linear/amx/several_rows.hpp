@@ -145,12 +145,7 @@ class SeveralRows {
   void add_blocks(int64_t output) {
     int64_t block = 0;
     for (; block + 1 < blocks_; block += 2) {
-      weight_.template take<0>(output, block);
-      _tile_loadd(6, columns_[block].words[0], kLine);
-      _tile_loadd(4, weight_.template tile<0>(), weight_.row_bytes());
-      _tile_loadd(5, weight_.template tile<1>(), weight_.row_bytes());
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(2, 5, 6);
+      add_even(output, block);
       weight_.template take<1>(output, block + 1);
       _tile_loadd(7, columns_[block + 1].words[0], kLine);
       _tile_loadd(4, weight_.template tile<0>(), weight_.row_bytes());
@@ -158,7 +153,9 @@ class SeveralRows {
       _tile_dpbf16ps(1, 4, 7);
       _tile_dpbf16ps(3, 5, 7);
     }
-    if (block == blocks_) return;
+    if (block < blocks_) add_even(output, block);
+  }
+  void add_even(int64_t output, int64_t block) {
     weight_.template take<0>(output, block);
     _tile_loadd(6, columns_[block].words[0], kLine);
     _tile_loadd(4, weight_.template tile<0>(), weight_.row_bytes());

@@ -11,13 +11,20 @@ namespace {
 // GCC's intrinsics for tiles do not say that they read memory.
 inline void finish_stores() { asm volatile("" ::: "memory"); }
 
+// What a processor is told of them.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
 // Tiles of a thread, from here to the end of a scope: sums in the tiles 0 to 3, operands in the others.
 class Tiles {
  public:
   // Rows of sums and of left operands, the tiles 4 and 5 (and 4 alone with `one_left`); columns of sums and of right
   // operands.
   explicit Tiles(uint8_t rows = 16, uint16_t columns = 16, bool one_left = false) {
-    Config config;
+    TileConfig config;
     for (int tile = 0; tile < 8; ++tile) {
       const bool is_sum = tile < 4, is_left = tile == 4 || (tile == 5 && !one_left);
       config.rows[tile] = is_sum || is_left ? rows : 16;
@@ -29,13 +36,6 @@ class Tiles {
   ~Tiles() { _tile_release(); }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
-
- private:
-  struct alignas(64) Config {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-  };
 };
 
 // Clears the sums of the first kTiles tiles, two or four.
