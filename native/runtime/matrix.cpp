@@ -14,20 +14,13 @@
 
 namespace winnow {
 
-#ifdef __AMX_INT8__
 constexpr MatrixKernels matrix::WINNOW_ISA = {
+#ifdef __AMX_INT8__
     {matrix_dense_chunk<float>, dense_in_tiles<Bf16>, dense_in_tiles<Fp16>},
     {matrix_packed_chunk<float>, packed_in_tiles<Bf16>, packed_in_tiles<Fp16>},
     {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>},
     {nullptr, &kPrefillInTiles, nullptr},
-    {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>},
-    {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
-    {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>},
-    {kSeveralRows<float>, kSeveralRows<Bf16>, kSeveralRows<Fp16>},
-    {kSeveralRowsInt8<float>, kSeveralRowsInt8<Bf16>, kSeveralRowsInt8<Fp16>},
-    {kFewBitsInTiles<float>, kFewBitsInTiles<Bf16>, kFewBitsInTiles<Fp16>}};
 #else
-constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
     {matrix_packed_chunk<float>, matrix_packed_chunk<Bf16>, matrix_packed_chunk<Fp16>},
     {matrix_serves<float>, matrix_serves<Bf16>, matrix_serves<Fp16>},
@@ -36,12 +29,12 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
 #else
     {nullptr, nullptr, nullptr},
 #endif
+#endif
     {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>},
     {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
     {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>},
     {kSeveralRows<float>, kSeveralRows<Bf16>, kSeveralRows<Fp16>},
     {kSeveralRowsInt8<float>, kSeveralRowsInt8<Bf16>, kSeveralRowsInt8<Fp16>},
     {kFewBitsInTiles<float>, kFewBitsInTiles<Bf16>, kFewBitsInTiles<Fp16>}};
-#endif
 
 }  // namespace winnow

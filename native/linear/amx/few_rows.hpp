@@ -5,8 +5,8 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <type_traits>
 
+#include "linear/amx/tiled_rows.hpp"
 #include "linear/avx512/few_bits.hpp"
 #include "linear/avx512/level_pairs.hpp"
 #include "linear/avx512/levels.hpp"
@@ -25,9 +25,6 @@
 
 namespace winnow {
 namespace {
-
-// Rows of a tile.
-constexpr int64_t kMostTileRows = 16;
 
 // Tiles of inputs that share a scale: four of sums, 0 to 3, one of rows (4), of levels (5), of ones (6), and of the rows'
 // sums (7).
@@ -52,11 +49,11 @@ class LevelTileShapes {
 
 // What is made of inputs that share a scale.
 struct LevelTileSums {
-  Vec products[kLevelSums][kMostTileRows];
-  Vec inputs[kMostTileRows];  // Of a row's inputs, in every lane.
+  Vec products[kLevelSums][kRowsOfTile];
+  Vec inputs[kRowsOfTile];  // Of a row's inputs, in every lane.
 };
 
-// The outputs [first, first + kOutputsAtOnce) of up to kMostTileRows rows.
+// The outputs [first, first + kOutputsAtOnce) of up to kRowsOfTile rows.
 template <int kBits>
 class FewRowsInTiles {
  public:
@@ -93,7 +90,7 @@ class FewRowsInTiles {
 
  private:
   static constexpr int64_t kPairs = kGroupInputs<kBits> / 2;
-  using Scales = std::conditional_t<kHasMiddles<kBits>, LevelMiddles, LevelScales>;
+  using Scales = ScalesOfLevels<kBits>;
   using Levels = __m512i[kLevelSums][kPairs];
 
   static void lay(LevelPlanes<kBits> planes, Levels& to) {
@@ -150,7 +147,7 @@ class FewRowsInTiles {
   const int64_t rows_;
   Levels levels_[2];
   LevelTileSums sums_[2];
-  Vec totals_[kMostTileRows][kLevelSums];
+  Vec totals_[kRowsOfTile][kLevelSums];
   __m512i ones_[kPairs];
 };
 
@@ -164,8 +161,8 @@ inline void few_rows_in_tiles(const winnow_linear_layer& layer, const LinearRows
     return isa::avx512bf16.linear_few_bits[WINNOW_BF16].of_bits[kBits - 4](layer, all, first, last);
   }
   const auto* inputs = static_cast<const Bf16*>(all.inputs);
-  for (int64_t row = 0; row < all.count; row += kMostTileRows) {
-    const int64_t rows = least(kMostTileRows, all.count - row);
+  for (int64_t row = 0; row < all.count; row += kRowsOfTile) {
+    const int64_t rows = least(kRowsOfTile, all.count - row);
     FewRowsInTiles<kBits> tiles(layer, inputs + row * layer.inputs, rows);
     tiles.add_up(first);
     for (int64_t r = 0; r < rows; ++r) {

@@ -28,17 +28,17 @@ namespace {
 
 // Rows of two tiles of columns, the most; and those from which vectors take longer, where the weight lies as tiles read it and
 // where these are made of bytes.
-constexpr int64_t kMostSeveralRows = 32, kFewestSeveralRows = 4, kFewestRowsOfBytes = 12;
+constexpr int64_t kMostSeveralRows = kRowsOfTwoTiles, kFewestSeveralRows = 4, kFewestRowsOfBytes = 12;
 
 // Outputs whose rows of the weight are read side by side: those of two tiles.
-constexpr int64_t kOutputsSideBySide = 32;
+constexpr int64_t kOutputsSideBySide = kRowsOfTwoTiles;
 
 // Bytes of a row of the weight from those that are read to those that are asked for.
 constexpr int64_t kRowAhead = 8 * kLine;
 
 // 32 inputs of up to 32 rows: words of two inputs beside each other, of 16 rows and then of others.
 struct ColumnTiles {
-  uint32_t words[2][kTilePairs][16];
+  uint32_t words[2][kTilePairs][kRowsOfTile];
 };
 
 inline int64_t column_bytes(const winnow_linear_layer& layer) {
@@ -51,7 +51,7 @@ inline void lay_column(const winnow_linear_layer& layer, const LinearRows& all, 
   auto* tiles = reinterpret_cast<ColumnTiles*>(to.memory);
   for (int64_t block = 0; block < layer.inputs / kTileChannels; ++block) {
     for (int64_t pair = 0; pair < kTilePairs; ++pair) {
-      tiles[block].words[row / 16][pair][row % 16] = from[block * kTilePairs + pair];
+      tiles[block].words[row / kRowsOfTile][pair][row % kRowsOfTile] = from[block * kTilePairs + pair];
     }
   }
 }
@@ -127,15 +127,15 @@ class SeveralRows {
 
   void add_up(int64_t output, float* to) {
     zero_sums<4>();
-    rows_ <= 16 ? add_blocks(output) : add_columns(output);
+    rows_ <= kRowsOfTile ? add_blocks(output) : add_columns(output);
     store_sums(sums_);
     unroll<2>([&](auto tile) __attribute__((always_inline)) {
       float* at = to + tile * Vec::width;
-      if (rows_ <= 16) {
+      if (rows_ <= kRowsOfTile) {
         give<2 * tile, true>(0, at);
       } else {
         give<2 * tile, false>(0, at);
-        give<2 * tile + 1, false>(16, at);
+        give<2 * tile + 1, false>(kRowsOfTile, at);
       }
     });
   }

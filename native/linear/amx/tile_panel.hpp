@@ -4,7 +4,6 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "linear/avx512/channels.hpp"
 #include "linear/avx512/few_bits.hpp"
@@ -67,7 +66,7 @@ inline void lay_turned(const winnow_linear_layer& layer, int64_t input, int64_t 
 // What levels of a part of a group stand for, of the vectors of outputs that LevelPairs has.
 template <int kBits>
 struct LevelValues {
-  std::conditional_t<kHasMiddles<kBits>, LevelMiddles, LevelScales> of;
+  ScalesOfLevels<kBits> of;
 
   explicit LevelValues(const Bf16* scales) : of(scales) {}
 
@@ -92,12 +91,10 @@ struct LevelValues {
 template <int kBits>
 inline void lay_pair(const LevelPairs<kBits>& levels, const LevelValues<kBits>& values, int64_t block, int64_t pair,
                      TilePanel& to) {
-  const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
   unroll<kLevelSums / 2>([&](auto half) __attribute__((always_inline)) {
-    const __m512i even = values.template pair<half>(levels), odd = values.template pair<half + 2>(levels);
-    to.at(block, 2 * half)[pair] = _mm512_permutex2var_epi32(even, first, odd);
-    to.at(block, 2 * half + 1)[pair] = _mm512_permutex2var_epi32(even, second, odd);
+    const InOrder found(values.template pair<half>(levels), values.template pair<half + 2>(levels));
+    to.at(block, 2 * half)[pair] = found.first;
+    to.at(block, 2 * half + 1)[pair] = found.second;
   });
 }
 

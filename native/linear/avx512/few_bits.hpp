@@ -65,16 +65,29 @@ struct LevelMiddles {
   }
 };
 
+// Words of even outputs and of odd ones -> those of the first outputs in their order, and of the others.
+struct InOrder {
+  __m512i first, second;
+
+  InOrder(__m512i even, __m512i odd) {
+    const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    first = _mm512_permutex2var_epi32(even, order, odd);
+    second = _mm512_permutex2var_epi32(even, _mm512_add_epi32(order, _mm512_set1_epi32(8)), odd);
+  }
+};
+
 // Sums of a row -> the same in the order of outputs.
 inline void copy_in_order(const Vec (&sums)[kLevelSums], float* to) {
-  const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
   for (int half = 0; half < 2; ++half, to += 2 * Vec::width) {
-    const __m512 even = sums[half].v, odd = sums[half + 2].v;
-    store(to, {_mm512_permutex2var_ps(even, first, odd)});
-    store(to + Vec::width, {_mm512_permutex2var_ps(even, second, odd)});
+    const InOrder found(_mm512_castps_si512(sums[half].v), _mm512_castps_si512(sums[half + 2].v));
+    _mm512_storeu_si512(to, found.first);
+    _mm512_storeu_si512(to + Vec::width, found.second);
   }
 }
+
+// Those of a weight of so many bits.
+template <int kBits>
+using ScalesOfLevels = std::conditional_t<kHasMiddles<kBits>, LevelMiddles, LevelScales>;
 
 // Sums of the inputs that share a scale and a middle, of as many groups at a time as fill a vector: they are made now and then,
 // while a processor multiplies.
@@ -106,7 +119,7 @@ class InputSums {
 // Products of kRows rows with kOutputsAtOnce outputs.
 template <int kBits, int kRows>
 struct LevelTotals {
-  using Scales = std::conditional_t<kHasMiddles<kBits>, LevelMiddles, LevelScales>;
+  using Scales = ScalesOfLevels<kBits>;
   Vec totals[kRows][kLevelSums];
 
   LevelTotals() {
