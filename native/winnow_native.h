@@ -443,13 +443,14 @@ WINNOW_EXPORT int32_t winnow_step(struct winnow_step_args *args);
 WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
 
 /* 1 where keys and values of a prompt of a dtype that so many queries of a KV head meet, with an output, are laid anew first:
- * as tiles of bf16 with AMX where there is no window (0), as panels on processors with AVX2 alone. */
+ * as tiles of bf16 with AMX where there is no window (0), else as panels with AVX2, but on AMD's processors with AVX-512 BF16. */
 WINNOW_EXPORT int32_t winnow_prefill_lays(int32_t dtype, int64_t queries, int64_t window);
 
 /* Inputs [rows, inputs] of a linear layer -> its outputs [rows, outputs], both contiguous and of its dtype: products are
- * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, numbers of many rows become whole ones: where they
- * meet a weight of few bits, 127 steps are the largest of 64 beside each other. With AVX2 alone inputs keep 14 bits of the
- * largest of 64, and the weight 13. With AMX they stay, and what a weight of less than 8 bits stands for is rounded to bf16.
+ * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, numbers of many rows become whole ones: inputs keep
+ * 14 bits of the largest of 64 beside each other, and the weight 13. On AMD's processors with AVX-512 BF16, only inputs do that
+ * meet a weight of few bits, and 127 steps are the largest. With AMX they stay, and what a weight of less than 8 bits stands for
+ * is rounded to bf16.
  * WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 where winnow_nibble_outputs is 0, of 5 and 6 where it is
  * not 64; WINNOW_NO_MEMORY where many rows find none. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
@@ -471,7 +472,7 @@ WINNOW_EXPORT int32_t winnow_mix(const struct winnow_mixture *mixture, int64_t t
 WINNOW_EXPORT int32_t winnow_multiplies_many(int32_t dtype);
 
 /* Outputs that lie beside each other in weights of few bits as winnow_linear reads them for a dtype: 64 for bf16 on processors
- * with AVX-512 BF16, 32 on those with AVX2 alone, else 0. */
+ * with AVX-512, 32 on those with AVX2 alone, else 0. */
 WINNOW_EXPORT int64_t winnow_nibble_outputs(int32_t dtype);
 
 /* Inputs of both layers -> the outputs of one, which are rounded to the dtype, gated by the other's, which are, too. Returns as

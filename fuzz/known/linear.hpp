@@ -133,17 +133,17 @@ inline void check_gated(Bytes& from, uint64_t seed) {
   }
 }
 
-// From so many rows on, numbers are rounded where winnow_multiplies_many says so: with AVX2 alone all to whole ones, with AMX
-// those of less than 8 bits to bf16, elsewhere inputs that meet a weight of few bits to whole ones.
+// From so many rows on, numbers are rounded where winnow_multiplies_many says so: with AMX those of less than 8 bits to bf16, on
+// AMD's processors with AVX-512 inputs that meet a weight of few bits to bytes, elsewhere all to whole numbers of 16 bits.
 constexpr int64_t kManyRows = 33;
 
-// The most that an output is off by for that: half a step for every number. 127 steps are the largest input; with AVX2 alone
-// 8,191, and 4,095 the largest weight.
+// The most that an output is off by for that: half a step for every number. 127 steps are the largest input; of 16 bits 8,191,
+// and 4,095 the largest weight.
 inline double lost_by_rounding(const winnow_linear_layer& layer, int64_t rows, double input, double weight) {
   if (rows < kManyRows || !winnow_multiplies_many(layer.dtype)) return 0;
   const auto inputs = static_cast<double>(layer.inputs);
   if (!std::strcmp(winnow_isa(), "amx")) return layer.bits >= 8 ? 0 : inputs * weight * input / 256;
-  if (std::strcmp(winnow_isa(), "avx2")) return layer.bits == 16 ? 0 : inputs * weight * input / 127 * 0.5001;
+  if (!std::strncmp(winnow_isa(), "zen", 3)) return layer.bits == 16 ? 0 : inputs * weight * input / 127 * 0.5001;
   const double input_step = input / 8191, weight_step = weight / 4095;
   return inputs * (input * weight_step + weight * input_step + input_step * weight_step) / 2;
 }

@@ -14,8 +14,8 @@
 #elif defined(WINNOW_ZEN)
 #include "linear/avx512/byte_rows.hpp"
 #include "linear/avx512/paired_rows.hpp"
-#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
-#include "linear/avx2/many_rows.hpp"
+#elif defined(__AVX2__) && !defined(WINNOW_PORTABLE)
+#include "linear/avx/rounded_rows.hpp"
 #endif
 
 namespace winnow {
@@ -39,9 +39,9 @@ constexpr ManyRowsKernel kManyRows<Bf16> = {nullptr, nullptr, paired_rows, paire
 template <>
 constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = {round_row_to_bytes, byte_row_bytes, rows_in_bytes,
                                                    byte_scratch_bytes, 1,              kRowsOfSums};
-#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
+#elif defined(__AVX2__) && !defined(WINNOW_PORTABLE)
 template <>
-constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>,       rounded_row_bytes, many_rows<Bf16>,
+constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>,       rounded_row_bytes, rows_in_whole_numbers<Bf16>,
                                             rounded_scratch_bytes, 1,                 std::numeric_limits<int64_t>::max()};
 template <>
 constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRows<Bf16>;

@@ -17,10 +17,8 @@
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 
-#ifdef __AVX512BF16__
-#include "linear/avx512/few_bits.hpp"
-#endif
 #ifdef __AVX512F__
+#include "linear/avx512/few_bits.hpp"
 #include "linear/avx512/write_out.hpp"
 #elif defined(__AVX2__) && !defined(WINNOW_PORTABLE)
 #include "linear/avx2/nibbles.hpp"
@@ -93,7 +91,7 @@ constexpr FewBitsFunctions kLinearFewBits = {{linear_nibbles<T>, nullptr, nullpt
 template <class T>
 constexpr FewBitsFunctions kLinearFewBits = {};
 #endif
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 template <>
 constexpr FewBitsFunctions kLinearFewBits<Bf16> = {{linear_few_bits<4>, linear_few_bits<5>, linear_few_bits<6>},
                                                    kOutputsAtOnce};

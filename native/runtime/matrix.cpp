@@ -4,12 +4,13 @@
 #include "matrix/chunk.hpp"
 #include "runtime/kernels.hpp"
 
+#if defined(__AVX2__) && !defined(WINNOW_ZEN) && !defined(WINNOW_PORTABLE)
+#include "prefill/avx/rows.hpp"
+#define WINNOW_PANELS
+#endif
 #ifdef __AMX_INT8__
 #include "matrix/amx/choice.hpp"
 #include "prefill/amx/panel.hpp"
-#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
-#include "prefill/avx2/rows.hpp"
-#define WINNOW_PANELS
 #endif
 
 namespace winnow {
@@ -19,7 +20,7 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, dense_in_tiles<Bf16>, dense_in_tiles<Fp16>},
     {matrix_packed_chunk<float>, packed_in_tiles<Bf16>, packed_in_tiles<Fp16>},
     {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>},
-    {nullptr, &kPrefillInTiles, nullptr},
+    {&kPrefillInPanels<float>, &kPrefillInTiles, &kPrefillInPanels<Fp16>},
 #else
     {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
     {matrix_packed_chunk<float>, matrix_packed_chunk<Bf16>, matrix_packed_chunk<Fp16>},

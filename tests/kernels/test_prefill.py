@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from support.instruction_sets import ISAS, available, needs_native
+from support.instruction_sets import IN_WHOLE_NUMBERS, ISAS, available, needs_native
 from support.weight_rounding import ROUNDING, rounds_weights
 from winnow.kernels import native, prefill
 from winnow.kernels.interface import AttentionSpec
@@ -161,7 +161,7 @@ def test_tokens_before_every_window_are_not_read(isa: str) -> None:
 
 def test_windows_are_not_attended_to_in_tiles(isa: str) -> None:
     keys, queries = torch.zeros(2, 100, 64, dtype=torch.bfloat16), torch.zeros(8, 16, 64, dtype=torch.bfloat16)
-    assert prefill.lays_rows(queries, keys, 99) == (isa == "avx2")
+    assert prefill.lays_rows(queries, keys, 99) == (isa in IN_WHOLE_NUMBERS)
     for all_tokens in (100, 101, None):
         assert prefill.lays_rows(queries, keys, all_tokens) == prefill.lays_rows(queries, keys)
 
@@ -184,15 +184,16 @@ def test_bfloat16_rounds_where_sdpa_does(isa: str, shape: tuple[int, ...]) -> No
 def test_rows_are_laid_for_many_queries(isa: str) -> None:
     keys = torch.zeros(2, 100, 64, dtype=torch.bfloat16)
     queries = torch.zeros(8, 16, 64, dtype=torch.bfloat16)
-    assert prefill.lays_rows(queries, keys) == (isa in ("amx", "avx2"))
+    assert prefill.lays_rows(queries, keys) == (isa == "amx" or isa in IN_WHOLE_NUMBERS)
     assert not prefill.lays_rows(queries[:, :15], keys)
     for dtype in (torch.float32, torch.float16):
-        assert prefill.lays_rows(queries.to(dtype), keys.to(dtype)) == (isa == "avx2")
+        assert prefill.lays_rows(queries.to(dtype), keys.to(dtype)) == (isa == "amx" or isa in IN_WHOLE_NUMBERS)
 
 
 def test_heads_in_rounds(isa: str) -> None:
     """So many keys that they are laid for a few heads at a time, and are all the same at each."""
-    tokens = {"amx": 70_000, "avx2": 40_000}.get(isa, 7_000)  # others read keys as they lie
+    laid = {"amx": 70_000, **dict.fromkeys(IN_WHOLE_NUMBERS, 40_000)}
+    tokens = laid.get(isa, 7_000)  # others read keys as they lie
     one = random_prompt(1, 1, 70, tokens, 128, 128, torch.bfloat16)
     prompt = Prompt(*(each.expand(5, -1, -1) for each in one))
     found = prefill.attend(prompt, AttentionSpec(0.1))

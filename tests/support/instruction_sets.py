@@ -7,6 +7,8 @@ import pytest
 from winnow.kernels import native
 
 ISAS = native.ISAS
+IN_WHOLE_NUMBERS = ("avx2", "avx512", "avx512vnni", "avx512bf16")
+"""Those with which many rows in bfloat16 are multiplied in whole numbers of 16 bits, and prompts are laid in panels."""
 
 
 def available() -> list[str]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from support.instruction_sets import IN_WHOLE_NUMBERS
 from winnow.kernels import native
 from winnow.kernels.linear import multiplies_many
 
@@ -26,7 +27,7 @@ def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
     lost = torch.zeros(*inputs.shape[:-1], len(weight)).double()
     if inputs.shape[:-1].numel() <= FEW_ROWS or not multiplies_many(inputs.dtype):
         return lost
-    if native.isa() == "avx2":
+    if native.isa() in IN_WHOLE_NUMBERS:
         return _lost_by_whole_numbers(inputs, weight)
     if bits == 16:
         return lost

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "linear/avx512/channels.hpp"
-#include "linear/avx512/few_bits.hpp"
 #include "linear/avx512/level_pairs.hpp"
+#include "linear/avx512/level_values.hpp"
 #include "linear/avx512/levels.hpp"
 #include "linear/contract.hpp"
 #include "matrix/amx/sizes.hpp"
@@ -63,36 +63,21 @@ inline void lay_turned(const winnow_linear_layer& layer, int64_t input, int64_t 
   }
 }
 
-// What levels of a part of a group stand for, of the vectors of outputs that LevelPairs has.
-template <int kBits>
-struct LevelValues {
-  ScalesOfLevels<kBits> of;
-
-  explicit LevelValues(const Bf16* scales) : of(scales) {}
-
-  template <int kVector>
-  Vec value(Vec level) const {
-    if constexpr (kHasMiddles<kBits>) {
-      return fma(level, of.scales[kVector], of.middles[kVector]);
-    } else {
-      return level * of.scales[kVector];
-    }
-  }
-
-  // Those of two inputs, rounded to bf16.
-  template <int kVector>
-  __m512i pair(const LevelPairs<kBits>& levels) const {
-    const __m512i both = levels.template numbers<kVector>();
-    return _mm512_castps_si512(pair_lanes(value<kVector>(lower(Bf16{}, both)), value<kVector>(upper(Bf16{}, both))).v);
-  }
-};
+// What two inputs of outputs stand for, rounded to bf16.
+template <int kVector, int kBits>
+inline __m512i value_pair(const LevelPairs<kBits>& levels, const LevelValues<kBits>& values) {
+  const __m512i both = levels.template numbers<kVector>();
+  const Vec first = values.template value<kVector>(lower(Bf16{}, both));
+  const Vec second = values.template value<kVector>(upper(Bf16{}, both));
+  return _mm512_castps_si512(pair_lanes(first, second).v);
+}
 
 // Pairs of two inputs in the order of outputs.
 template <int kBits>
 inline void lay_pair(const LevelPairs<kBits>& levels, const LevelValues<kBits>& values, int64_t block, int64_t pair,
                      TilePanel& to) {
   unroll<kLevelSums / 2>([&](auto half) __attribute__((always_inline)) {
-    const InOrder found(values.template pair<half>(levels), values.template pair<half + 2>(levels));
+    const InOrder found(value_pair<half>(levels, values), value_pair<half + 2>(levels, values));
     to.at(block, 2 * half)[pair] = found.first;
     to.at(block, 2 * half + 1)[pair] = found.second;
   });

@@ -1,4 +1,4 @@
-// A weight of 4, 5 or 6 bits with inputs in bf16, for AVX-512 BF16.
+// A weight of 4, 5 or 6 bits with inputs in bf16, for AVX-512.
 //
 // The order of low bits is that in which torch packs weights of 4 bits for processors with AVX-512: of 64 outputs, input after
 // input, 32 bytes, the lower halves of which are the first 32 outputs. A lane of a product is two inputs of an output. A line
@@ -8,15 +8,15 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "linear/avx512/level_pairs.hpp"
+#include "linear/avx512/level_products.hpp"
+#include "linear/avx512/level_values.hpp"
 #include "linear/avx512/levels.hpp"
 #include "linear/contract.hpp"
 #include "linear/finish.hpp"
 #include "linear/rows.hpp"
 #include "simd/avx512.hpp"
-#include "simd/avx512/pairs.hpp"
 #include "simd/element.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
@@ -32,50 +32,6 @@ constexpr int kUnpackedRows = 5;
 // Groups from one to that whose scales are asked for with it; behind the last come those of the next block of outputs.
 constexpr int64_t kGroupsAhead = 4;
 
-// Scales of inputs that share one, for all outputs, in the order of sums.
-struct LevelScales {
-  Vec scales[kLevelSums];
-
-  explicit LevelScales(const Bf16* from) {
-    unroll<kLevelSums / 2>([&](auto half) __attribute__((always_inline)) {
-      load_pair(from + 2 * Vec::width * half, scales[half], scales[half + 2]);
-    });
-  }
-};
-
-// The same with middles.
-struct LevelMiddles {
-  Vec scales[kLevelSums], middles[kLevelSums];
-
-  explicit LevelMiddles(const Bf16* pairs) {
-    unroll<kLevelSums / 2>([&](auto half) {
-      Vec even = {_mm512_loadu_ps(pairs + 64 * half)}, odd = {_mm512_loadu_ps(pairs + 64 * half + 32)};
-      deal_lanes(even, odd);
-      set<half>(even);
-      set<half + 2>(odd);
-    });
-  }
-
- private:
-  template <int kSum>
-  void set(Vec pairs) {
-    const __m512i bits = _mm512_castps_si512(pairs.v);
-    scales[kSum] = lower(Bf16{}, bits);
-    middles[kSum] = upper(Bf16{}, bits);
-  }
-};
-
-// Words of even outputs and of odd ones -> those of the first outputs in their order, and of the others.
-struct InOrder {
-  __m512i first, second;
-
-  InOrder(__m512i even, __m512i odd) {
-    const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    first = _mm512_permutex2var_epi32(even, order, odd);
-    second = _mm512_permutex2var_epi32(even, _mm512_add_epi32(order, _mm512_set1_epi32(8)), odd);
-  }
-};
-
 // Sums of a row -> the same in the order of outputs.
 inline void copy_in_order(const Vec (&sums)[kLevelSums], float* to) {
   for (int half = 0; half < 2; ++half, to += 2 * Vec::width) {
@@ -84,10 +40,6 @@ inline void copy_in_order(const Vec (&sums)[kLevelSums], float* to) {
     _mm512_storeu_si512(to + Vec::width, found.second);
   }
 }
-
-// Those of a weight of so many bits.
-template <int kBits>
-using ScalesOfLevels = std::conditional_t<kHasMiddles<kBits>, LevelMiddles, LevelScales>;
 
 // Sums of the inputs that share a scale and a middle, of as many groups at a time as fill a vector: they are made now and then,
 // while a processor multiplies.
@@ -99,12 +51,13 @@ class InputSums {
   // Those of groups from an input on, as far as there are some.
   void take(const Bf16* const (&inputs)[kRows], int64_t first, int64_t end) {
     static_assert(WINNOW_SCALE_GROUP * sizeof(Bf16) == sizeof(__m512i));
-    const __m512i ones = _mm512_set1_epi16(kOneInBf16);
+    using Products = LevelProducts<kRows>;
+    const auto ones = Products::pairs(_mm512_set1_epi16(kOneInBf16));
     Vec found[Vec::width];
     unroll<Vec::width>([&](auto i) __attribute__((always_inline)) {
       constexpr int kRow = i / kGroups < kRows ? i / kGroups : kRows - 1;
       const Bf16* group = inputs[kRow] + least(first + i % kGroups * WINNOW_SCALE_GROUP, end - WINNOW_SCALE_GROUP);
-      found[i] = {Bf16Pairs::add(Bf16Pairs::zero(), _mm512_loadu_si512(group), ones)};
+      found[i] = Products::add(broadcast(0.0f), Products::pairs(_mm512_loadu_si512(group)), ones);
     });
     store(sums_, row_sums(found));
   }
@@ -155,11 +108,13 @@ struct LevelTotals {
   void copy_row(int64_t row, float* to) const { copy_in_order(totals[row], to); }
 
  private:
-  using Sums = __m512[kRows * kLevelSums];
+  using Sums = Vec[kRows * kLevelSums];
 
   __attribute__((always_inline)) static void multiply(LevelPlanes<kBits> block, bool asks, const Bf16* const (&inputs)[kRows],
                                                       int64_t first, Sums& sums) {
-    unroll<kRows * kLevelSums>([&](auto i) __attribute__((always_inline)) { sums[i] = Bf16Pairs::zero(); });
+    using Products = LevelProducts<kRows>;
+    const Products products(inputs, first, kGroupInputs<kBits>);
+    unroll<kRows * kLevelSums>([&](auto i) __attribute__((always_inline)) { sums[i] = broadcast(0.0f); });
     // GCC would unroll it for 6 bits, and put all requests first.
 #pragma GCC unroll 1
     for (int64_t i = 0; i < kGroupInputs<kBits>; i += 2 * kSharing<kBits>, block.high += kLine) {
@@ -168,14 +123,15 @@ struct LevelTotals {
         if (asks) block.ask_ahead();
         const LevelPairs<kBits> pairs(block.low, block.high, place);
         block.low += kLine;
-        __m512i input[kRows];
-        unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-          input[r] = broadcast_four(inputs[r] + first + i + 2 * place);
-        });
+        typename Products::Pairs each[kLevelSums];
         unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
-          const __m512i each = pairs.template numbers<k>();
-          unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-            sums[r * kLevelSums + k] = Bf16Pairs::add(sums[r * kLevelSums + k], each, input[r]);
+          each[k] = Products::pairs(pairs.template numbers<k>());
+        });
+        unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+          const auto input = products.of(r, i + 2 * place);
+          unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
+            Vec& sum = sums[r * kLevelSums + k];
+            sum = Products::add(sum, each[k], input);
           });
         });
       });
@@ -185,7 +141,7 @@ struct LevelTotals {
   template <int kRow>
   __attribute__((always_inline)) void add_scaled(const Sums& sums, const Vec (&scales)[kLevelSums]) {
     unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
-      totals[kRow][k] = fma(Vec{sums[kRow * kLevelSums + k]}, scales[k], totals[kRow][k]);
+      totals[kRow][k] = fma(sums[kRow * kLevelSums + k], scales[k], totals[kRow][k]);
     });
   }
 };

@@ -8,7 +8,7 @@
 
 #include "linear/contract.hpp"
 #include "linear/avx512/levels.hpp"
-#include "simd/avx512/pairs.hpp"
+#include "simd/avx512/halves.hpp"
 #include "simd/unroll.hpp"
 
 namespace winnow {

@@ -1,4 +1,4 @@
-// Weights of 4, 5, 6 and 8 bits, for AVX-512 BF16: levels, one of which stands for zero steps, and groups of inputs that share
+// Weights of 4, 5, 6 and 8 bits, for AVX-512: levels, one of which stands for zero steps, and groups of inputs that share
 // a scale.
 //
 // Below 8 bits, outputs lie in blocks, and inputs of a block in groups. A group has a plane of the low four bits: input after

@@ -27,7 +27,7 @@ namespace {
 
 // Tokens that meet a panel at a time: their products stay in the first-level cache.
 constexpr int64_t kPanelTokens = 64;
-constexpr int64_t kPanelVectors = kPanelLanes / Vec::width;
+constexpr int64_t kLaneVectors = kPanelLanes / Vec::width;
 
 // Pieces of a thread's scratch, in floats.
 struct PanelSizes {
@@ -108,7 +108,7 @@ class QueryPanel {
  private:
   template <class Body>
   static void each_vector(const Body& body) {
-    unroll<kPanelVectors>([&](auto v) { body(static_cast<int64_t>(v * Vec::width)); });
+    unroll<kLaneVectors>([&](auto v) { body(static_cast<int64_t>(v * Vec::width)); });
   }
 
   int64_t channel_blocks() const { return tiles_.key_dim / kTileChannels; }
@@ -136,7 +136,7 @@ class QueryPanel {
     if (args_.softcap > 0.0f) cap(count);
     if (token + count > lanes_.first_sees()) mask(token, count);
     alignas(64) float factors[kPanelLanes];
-    if (take_numerators(token, count, factors)) scale_sums<kPanelVectors>(factors, tiles_.value_dim, sums_);
+    if (take_numerators(token, count, factors)) scale_sums<kLaneVectors>(factors, tiles_.value_dim, sums_);
     weigh(token, count);
   }
 
@@ -218,7 +218,7 @@ class QueryPanel {
       store(max_ + lane, shift);
       store(sum_ + lane, fma(factor, load(sum_ + lane), power_of_two(sink - shift)));
     });
-    scale_sums<kPanelVectors>(factors, tiles_.value_dim, sums_);
+    scale_sums<kLaneVectors>(factors, tiles_.value_dim, sums_);
   }
 
   // Adds to paid[token] what all lanes paid it, the mean over the heads.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "simd/avx512/halves.hpp"
 #include "simd/element.hpp"
 #include "simd/vec.hpp"
 
@@ -23,18 +24,8 @@ struct Bf16Pairs {
   }
 };
 
-// 1 in bf16, twice which adds up pairs.
-constexpr int16_t kOneInBf16 = 0x3f80;
-
 // The lanes of a and then b, rounded to bf16.
 inline __m512i round_lanes(Vec a, Vec b) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b.v, a.v)); }
-
-// Numbers of the lower half beside those of the upper one.
-inline __m512i pair_halves(__m512i numbers) {
-  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5,
-                                         20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  return _mm512_permutexvar_epi16(order, numbers);
-}
 
 // The lanes of a beside those of b, rounded to bf16.
 inline Vec pair_lanes(Vec a, Vec b) { return {_mm512_castsi512_ps(pair_halves(round_lanes(a, b)))}; }

@@ -21,20 +21,16 @@ FINE_GROUP = GROUP // 2
 def outruns_torch() -> bool:
     """True on processors where a linear layer takes less time than torch's.
 
-    These are AMD's with AVX-512, on which torch reads a weight at half of what memory gives, those with AVX2 alone, on
-    which it multiplies numbers of 16 bits one by one, and those with AMX, on which it lays a weight out anew for every
-    product (docs/models.md).
+    These are all with AVX2 or AVX-512 (docs/models.md): torch reads a weight at half of what memory gives or less, lays
+    it out anew for every product, or multiplies numbers of 16 bits one by one.
     """
-    if native.library() is None:
-        return False
-    isa = native.isa()  # asked once: every layer asks this for every token
-    return isa in ("avx2", "amx") or isa.startswith("zen")
+    return native.library() is not None and native.isa() != "portable"
 
 
 def multiplies_many(dtype: torch.dtype) -> bool:
     """True where many rows of a dtype, too, take less time than torch's (docs/kernels.md).
 
-    In bfloat16: on AMD's processors with AVX-512 BF16, and on those with AMX or with AVX2 alone.
+    In bfloat16, on all processors with AVX2 or AVX-512.
     """
     library = native.library()
     return library is not None and dtype in DTYPES and bool(library.winnow_multiplies_many(DTYPES[dtype]))
@@ -110,9 +106,10 @@ class LinearPlan(RowPlan):
     """A linear layer through the compiled library.
 
     Products are summed up in fp32 and rounded once. Numbers in bfloat16 below 2⁻¹²⁶ may be taken for zero. Where it
-    `multiplies_many`, more than 32 rows of inputs become whole numbers before they meet a weight of few bits: 127 steps
-    are the largest of 64 beside each other. With AVX2 alone, they keep 14 bits of it, and any weight 13 bits. With AMX
-    they stay as they are, and a weight of 4 to 6 bits is rounded to bfloat16.
+    `multiplies_many`, more than 32 rows of inputs, and the weight, become whole numbers: inputs keep 14 bits of the
+    largest of 64 beside each other, and the weight 13. On AMD's processors with AVX-512 BF16, only inputs do that meet
+    a weight of few bits, and 127 steps are the largest. With AMX they stay as they are, and a weight of 4 to 6 bits is
+    rounded to bfloat16.
     """
 
     trusted_on: str | None = None

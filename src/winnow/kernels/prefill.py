@@ -49,7 +49,7 @@ def lays_rows(queries: Tensor, keys: Tensor, window: int | None = None) -> bool:
     """True if attention of supported queries [Hq, Q, D] over keys [H, N, D], with its output, lays these anew first.
 
     So it does where products of what is laid outrun sdpa's: in tiles of bfloat16 (AMX) if there is no window, and in
-    panels (AVX2 alone). Of prompts in bfloat16, tiles round numerators of the softmax to bfloat16, in the output, as
+    panels (AVX2 alone, or Intel's AVX-512). Of prompts in bfloat16, tiles round numerators of the softmax to bfloat16, in the output, as
     sdpa does, and in what was paid; panels round them to 14 bits of the largest of 64 tokens beside each other, and
     values to 13, in the output alone.
     """

@@ -1,10 +1,9 @@
-// Products of rows and panels in fp32, for AVX2.
+// Products of rows and panels in fp32, for AVX2 and AVX-512.
 #pragma once
 
 #include <cstdint>
 
-#include "rounded/avx2/panel.hpp"
-#include "simd/avx2.hpp"
+#include "rounded/avx/panel.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
 

@@ -1,4 +1,4 @@
-// Causal attention of some rows of queries over a prompt in panels, for AVX2.
+// Causal attention of some rows of queries over a prompt in panels, for AVX2 and AVX-512.
 //
 // A row is a query. Its logits lie beside each other, and so do its weights, which values meet as rows meet a panel. Weights
 // are relative to the largest of their block of tokens, and become whole numbers where values are. What a token was paid is
@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "prefill/avx2/laid.hpp"
+#include "prefill/avx/laid.hpp"
 #include "prefill/contract.hpp"
-#include "rounded/avx2/panel.hpp"
-#include "rounded/avx2/products.hpp"
-#include "rounded/avx2/rounding.hpp"
-#include "rounded/avx2/tile.hpp"
+#include "rounded/avx/panel.hpp"
+#include "rounded/avx/products.hpp"
+#include "rounded/avx/rounding.hpp"
+#include "rounded/avx/tile.hpp"
 #include "rounded/sizes.hpp"
 #include "simd/math.hpp"
 #include "simd/vec.hpp"
@@ -277,9 +277,9 @@ class QueryRows {
   int64_t first_ = 0, count_ = 0;
   int64_t from_ = 0, visible_ = 0;  // the first token of the first block that is seen, and the end of what is
   int64_t last_seen_[kQueryRows];
-  alignas(32) float max_[kQueryRows];
-  alignas(32) float sum_[kQueryRows];
-  alignas(32) float factors_[kQueryRows];
+  alignas(64) float max_[kQueryRows];
+  alignas(64) float sum_[kQueryRows];
+  alignas(64) float factors_[kQueryRows];
 };
 
 template <class T>

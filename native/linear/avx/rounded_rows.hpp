@@ -1,4 +1,5 @@
-// A linear layer of many rows in whole numbers, for AVX2: a panel of outputs meets a few rows at a time, in registers.
+// A linear layer of many rows in whole numbers, for AVX2 and AVX-512: a panel of outputs meets a few rows at a time, in
+// registers.
 //
 // Sums of a block of inputs are whole numbers, which are scaled as fp32 numbers and added up. A part of a panel stays in the
 // first-level cache while all rows of a block meet it, whose numbers are in the second.
@@ -7,20 +8,26 @@
 #include <cstdint>
 #include <cstring>
 
-#include "linear/avx2/columns.hpp"
+#include "linear/avx/columns.hpp"
 #include "linear/contract.hpp"
 #include "linear/finish.hpp"
-#include "rounded/avx2/products.hpp"
-#include "rounded/avx2/rounding.hpp"
+#include "rounded/avx/products.hpp"
+#include "rounded/avx/rounding.hpp"
 #include "rounded/sizes.hpp"
 #include "simd/element.hpp"
 #include "sizes.hpp"
+
+#ifdef __AVX512F__
+#include "linear/avx512/few_bits_columns.hpp"
+#else
+#include "linear/avx2/few_bits_columns.hpp"
+#endif
 
 namespace winnow {
 namespace {
 
 // Blocks of inputs of a part of a panel: 16 KB of weights.
-constexpr int64_t kPartBlocks = 8;
+constexpr int64_t kPartBlocks = (16 << 10) / (kPanelBlock * static_cast<int64_t>(sizeof(int16_t)));
 
 // The weight of some outputs, panel after panel.
 struct RoundedPanels {
@@ -86,7 +93,7 @@ class ManyRows {
     WeightColumns columns;
     for (int64_t block = 0; block < panels_.blocks; ++block) {
       const int64_t input = block * kRoundedTogether;
-      layer_.bits == 4   ? columns.read_nibbles<T>(layer_, input, output)
+      layer_.bits < 8    ? read_few_bits<T>(layer_, input, output, columns)
       : layer_.bits == 8 ? columns.read_rows<T, Int8>(layer_, input, output)
                          : columns.read_rows<T, T>(layer_, input, output);
       round_columns(columns.numbers, panels_.numbers_of(panel, block), panels_.scales_of(panel, block));
@@ -120,8 +127,8 @@ inline int64_t rounded_scratch_bytes(const winnow_linear_layer& layer, int64_t, 
 }
 
 template <class T>
-inline void many_rows(const winnow_linear_layer& layer, const LinearRows& all, const LaidInputs& rounded, int64_t first,
-                      int64_t last, char* scratch) {
+inline void rows_in_whole_numbers(const winnow_linear_layer& layer, const LinearRows& all, const LaidInputs& rounded,
+                                  int64_t first, int64_t last, char* scratch) {
   ManyRows<T>(layer, all, rows_in(layer, rounded), scratch).run(first, last);
 }
 

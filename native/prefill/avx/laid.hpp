@@ -1,4 +1,4 @@
-// Keys and values of a prompt, laid once as panels that all of its queries then meet, for AVX2.
+// Keys and values of a prompt, laid once as panels that all of its queries then meet, for AVX2 and AVX-512.
 //
 // Keys become fp32, channel by channel: of small keys beside large ones whole numbers would keep too few bits for logits. What
 // weights of at most one meet may be rounded: values in bf16 become whole numbers, in pairs of tokens.
@@ -9,10 +9,9 @@
 #include <type_traits>
 
 #include "prefill/contract.hpp"
-#include "rounded/avx2/panel.hpp"
-#include "rounded/avx2/rounding.hpp"
+#include "rounded/avx/panel.hpp"
+#include "rounded/avx/rounding.hpp"
 #include "rounded/sizes.hpp"
-#include "simd/avx2.hpp"
 #include "simd/element.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
@@ -89,7 +88,7 @@ inline void lay_block(const winnow_prefill_args& args, int64_t head, int64_t blo
       static_cast<const T*>(args.values) + head * args.value_head_stride + token * args.value_token_stride;
   for (int64_t panel = 0; panel < sizes.value_panels; ++panel) {
     const int64_t d = panel * kPanelOutputs;
-    alignas(32) float numbers[kTogetherTokens][kPanelOutputs];
+    alignas(64) float numbers[kTogetherTokens][kPanelOutputs];
     read_values(values + d, args.value_token_stride, count, args.value_dim - d, numbers);
     uint32_t* to = words + sizes.value_panel(panel);
     if constexpr (kRoundsValues<T>) {

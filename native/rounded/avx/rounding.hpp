@@ -1,23 +1,17 @@
-// Numbers -> whole numbers of 16 bits, for AVX2.
+// Numbers -> whole numbers of 16 bits, for AVX2 and AVX-512.
 //
 // A block of numbers that share a scale keeps 14 bits of its largest input, and 13 of its largest weight: bf16 has 8 of each.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 
-#include "rounded/avx2/panel.hpp"
+#include "rounded/avx/panel.hpp"
 #include "rounded/sizes.hpp"
-#include "simd/avx2.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 
 namespace winnow {
 namespace {
-
-// The bits of a number without its sign: as whole numbers they are in its order, with NaN above all.
-inline __m256i size_bits(Vec a) { return _mm256_and_si256(_mm256_castps_si256(a.v), _mm256_set1_epi32(0x7fffffff)); }
 
 // What makes numbers up to `largest` whole numbers up to `most`, and these numbers again. Where `largest` is not finite, the
 // second is not either; where the first would not be, numbers are taken for zero.
@@ -31,13 +25,12 @@ struct RoundedScale {
   }
 };
 
-inline __m256i round_whole(Vec a, Vec to) { return _mm256_cvtps_epi32((a * to).v); }
+inline Whole round_whole(Vec a, Vec to) { return nearest_whole(a * to); }
 
 // A block of numbers as whole numbers, beside each other.
 inline void store_whole(const Vec (&numbers)[kRoundedTogether / Vec::width], Vec scale, int16_t* to) {
   for (int64_t v = 0; v < kRoundedTogether / Vec::width; v += 2) {
-    const __m256i mixed = _mm256_packs_epi32(round_whole(numbers[v], scale), round_whole(numbers[v + 1], scale));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + v * Vec::width), _mm256_permute4x64_epi64(mixed, 0xd8));
+    store_beside(to + v * Vec::width, round_whole(numbers[v], scale), round_whole(numbers[v + 1], scale));
   }
 }
 
@@ -46,32 +39,27 @@ template <class T>
 inline void round_inputs(const T* from, int64_t count, int16_t* to, float* scale) {
   constexpr int kVectors = kRoundedTogether / Vec::width;
   Vec numbers[kVectors];
-  __m256i largest = _mm256_setzero_si256();
+  Whole largest = no_whole();
   for (int v = 0; v < kVectors; ++v) {
     const int64_t rest = count - v * Vec::width;
     numbers[v] = rest > 0 ? load_up_to(from + v * Vec::width, rest) : broadcast(0.0f);
-    largest = _mm256_max_epi32(largest, size_bits(numbers[v]));
+    largest = larger(largest, size_bits(numbers[v]));
   }
-  __m128i most = _mm_max_epi32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
-  most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
-  most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1));
-  const RoundedScale scales({_mm256_castsi256_ps(_mm256_broadcastd_epi32(most))}, kMostInput);
+  const RoundedScale scales(of_size(largest_lane(largest)), kMostInput);
   store_whole(numbers, scales.to, to);
-  *scale = _mm256_cvtss_f32(scales.back.v);
+  store_first(scale, scales.back, 1);
 }
 
 // A block of a panel, as pairs of inputs [kRoundedTogether / 2, kPanelOutputs, 2], with a scale for each output.
 inline void round_columns(const float (&numbers)[kRoundedTogether][kPanelOutputs], int16_t* to, float* scales) {
   for (int64_t o = 0; o < kPanelOutputs; o += Vec::width) {
-    __m256i largest = _mm256_setzero_si256();
-    for (const auto& outputs : numbers) largest = _mm256_max_epi32(largest, size_bits(load(outputs + o)));
-    const RoundedScale scale({_mm256_castsi256_ps(largest)}, kMostWeight);
+    Whole largest = no_whole();
+    for (const auto& outputs : numbers) largest = larger(largest, size_bits(load(outputs + o)));
+    const RoundedScale scale(of_size(largest), kMostWeight);
     store(scales + o, scale.back);
     for (int64_t i = 0; i < kRoundedTogether; i += 2) {
-      const __m256i even = round_whole(load(numbers[i] + o), scale.to);
-      const __m256i odd = round_whole(load(numbers[i + 1] + o), scale.to);
-      const __m256i pairs = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(to + i * kPanelOutputs + 2 * o), pairs);
+      const Whole even = round_whole(load(numbers[i] + o), scale.to), odd = round_whole(load(numbers[i + 1] + o), scale.to);
+      store_pairs(to + i * kPanelOutputs + 2 * o, join_pairs(even, odd));
     }
   }
 }
