@@ -2,8 +2,9 @@
 PYTHON ?= python3
 # The CPU build is enough for everything here; a CUDA build of the same version works too.
 TORCH  ?= torch==2.13.0
-# The kernels of an environment are for this machine's processor; "all" builds what wheels have.
-INSTRUCTION_SETS ?= here
+# The kernels of an environment are the best for this machine's processor; tests, and what else developers run, need all
+# that it runs ("here"). "all" builds what wheels have.
+INSTRUCTION_SETS ?= $(if $(wildcard $(DEV)),here,best)
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.19.0
 # Files that depend on what a release of transformers does; the rest of folding and of grammars is Winnow's own.
@@ -64,12 +65,15 @@ $(READY): pyproject.toml $(NATIVE)
 	@# Debian leaves one without pip where its package of venv is missing.
 	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python native/pip_with_steps.py install --editable ".[all]" \
+	@# In a folder that stays: what was compiled before is not compiled again.
+	$(BIN)/python native/pip_with_steps.py install --editable ".[all]" --config-settings=build-dir=build/native \
 	  --config-settings=cmake.define.WINNOW_INSTRUCTION_SETS=$(INSTRUCTION_SETS)
-	touch $@
+	echo $(INSTRUCTION_SETS) > $@
 
 # What is installed already is not built again for an extra of it.
+$(DEV): INSTRUCTION_SETS = here
 $(DEV): $(READY)
+	@! grep -qx best $(READY) || (rm $(READY); $(MAKE) --no-print-directory $(READY) INSTRUCTION_SETS=$(INSTRUCTION_SETS))
 	$(BIN)/python -m pip install --quiet "winnow-kv[dev]"
 	@# The peer library whose selections are compared; its own dependencies would change ours.
 	$(BIN)/python -m pip install --quiet --no-deps kvpress==0.5.5 || echo "kvpress not available: its parity tests will be skipped"

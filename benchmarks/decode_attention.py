@@ -24,7 +24,7 @@ import transformers
 from torch import Tensor
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-from reporting import name_of, of_this_processor, pages
+from reporting import limits, name_of, of_this_processor, pages
 from rounds import Bench, measure
 from winnow.files import write_text
 from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock, TailSegments, backend, native
@@ -261,7 +261,7 @@ def machine_facts() -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "backend": f"{backend()}{pages()}",
+        "backend": f"{backend()}{pages()}{limits()}",
     }
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from reporting import machine, markdown_table, name_of, of_this_processor, rounds_and_folder, write_results
+from reporting import limits, machine, markdown_table, name_of, of_this_processor, rounds_and_folder, write_results
 from rounds import Bench, measure
 from winnow.kernels import AttentionSpec, prefill
 from winnow.kernels.linear import multiplies_many
@@ -193,7 +193,9 @@ def by_torch(layer: nn.Module, rows: Tensor) -> Any:
 
 
 def products_by_set(rounds: int) -> list[dict[str, Any]]:
-    """The same in every instruction set that this processor has."""
+    """The same in every instruction set that this processor has; none if it is told to do without the best."""
+    if limits():
+        return []
     info = Path("/proc/cpuinfo")
     flags = set(info.read_text(encoding="utf-8").split()) if info.exists() else set()
     found = []
@@ -230,15 +232,21 @@ def attention_table(rows: list[dict[str, Any]]) -> str:
     return markdown_table(["one thread", "sdpa, CPU ms", "compiled, of sdpa", f"{PAID}, of sdpa"], body)
 
 
-def products_table(rows: list[dict[str, Any]]) -> str:
-    """Products, a line for each instruction set."""
+def products_part(rows: list[dict[str, Any]]) -> str:
+    """The part of the page about products, if any was measured: a line for each instruction set."""
+    if not rows:
+        return ""
     prompts, steps = ([row for row in rows if row["tokens"] == tokens] for tokens in TOKENS)
     body = [
         [first["set"], *(f"{each['ratios'][name_of(torch.bfloat16)]:.2f}" for each in (first, second))]
         for first, second in zip(prompts, steps, strict=True)
     ]
     head = ["bfloat16, CPU time of float32's", f"{TOKENS[0]} tokens", "one token"]
-    return markdown_table(head, body)
+    return (
+        f"\n## Products of matrices\n\n[n, {INPUTS}] times [{INPUTS}, {OUTPUTS}]. The same processor, told to leave "
+        f"better instructions aside; the reference is the product in float32 in the same process.\n\n"
+        f"{markdown_table(head, body)}\n"
+    )
 
 
 def layers_part(rows: list[dict[str, Any]]) -> str:
@@ -273,9 +281,7 @@ def main() -> None:
         f"# Pieces of a prefill\n\n`python benchmarks/prefill_kernels.py`. CPU time of one thread, medians of "
         f"{options.rounds} rounds in turns; below 1 is faster than the reference. {machine()}\n\n"
         f"## Attention over a prompt\n\nThe reference is torch's sdpa as transformers calls it.\n\n"
-        f"{attention_table(attended)}\n\n## Products of matrices\n\n[n, {INPUTS}] times [{INPUTS}, {OUTPUTS}]. The "
-        f"same processor, told to leave better instructions aside; the reference is the product in float32 in the "
-        f"same process.\n\n{products_table(multiplied)}\n{layers_part(layered)}"
+        f"{attention_table(attended)}\n{products_part(multiplied)}{layers_part(layered)}"
     )
     print(text)
     write_results(options.out, of_this_processor("prefill_kernels"), text, attended + multiplied + layered)

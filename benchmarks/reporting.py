@@ -29,7 +29,7 @@ def machine(device: torch.device | None = None) -> str:
     """One line on what a result was measured with; device: whose kernels, where not the CPU's."""
     return (
         f"Measured on {processor_name()}, {threads(torch.get_num_threads())}, torch {torch.__version__}, "
-        f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend(device)}{pages()}."
+        f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend(device)}{pages()}{limits()}."
     )
 
 
@@ -44,9 +44,19 @@ def pages() -> str:
     return ", large tensors on pages of 2 MB" if os.environ.get("THP_MEM_ALLOC_ENABLE") == "1" else ""
 
 
+LIMITS = ("WINNOW_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY")
+"""Variables that keep libraries from a processor's best instructions: it stands for one that lacks them."""
+
+
+def limits() -> str:
+    """Behind a machine: what it was told to do without, if anything."""
+    found = " ".join(f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ)
+    return f", which stands for a processor without better instructions (`{found}`)" if found else ""
+
+
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
-EARLIER = {"amd": ("zen4", "avx2")}
+EARLIER = {"amd": ("zen4", "avx2"), "intel": ("avx512bf16", "avx512vnni", "avx512", "avx2")}
 """Kernels whose processors are not a vendor's latest: these have pages of their own."""
 
 

@@ -443,14 +443,15 @@ WINNOW_EXPORT int32_t winnow_step(struct winnow_step_args *args);
 WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
 
 /* 1 where keys and values of a prompt of a dtype that so many queries of a KV head meet, with an output, are laid anew first:
- * as tiles of bf16 with AMX where there is no window (0), else as panels with AVX2, but on AMD's processors with AVX-512 BF16. */
+ * as tiles of bf16 with AMX where there is no window (0), else as panels with AVX2, but not on AMD's processors with AVX-512
+ * BF16. */
 WINNOW_EXPORT int32_t winnow_prefill_lays(int32_t dtype, int64_t queries, int64_t window);
 
 /* Inputs [rows, inputs] of a linear layer -> its outputs [rows, outputs], both contiguous and of its dtype: products are
- * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, numbers of many rows become whole ones: inputs keep
- * 14 bits of the largest of 64 beside each other, and the weight 13. On AMD's processors with AVX-512 BF16, only inputs do that
- * meet a weight of few bits, and 127 steps are the largest. With AMX they stay, and what a weight of less than 8 bits stands for
- * is rounded to bf16.
+ * summed up in fp32, and rounded once. Where winnow_multiplies_many says so, numbers of many rows become whole ones: inputs
+ * keep 14 bits of the largest of 64 beside each other, and the weight 13. On AMD's processors with AVX-512 BF16, only inputs do
+ * that meet a weight of few bits, and 127 steps are the largest. With AMX they stay, and what a weight of less than 8 bits
+ * stands for is rounded to bf16.
  * WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 where winnow_nibble_outputs is 0, of 5 and 6 where it is
  * not 64; WINNOW_NO_MEMORY where many rows find none. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,

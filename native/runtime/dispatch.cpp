@@ -28,20 +28,15 @@ bool has_tiles() {
 
 // The one of a name, or the best for this machine; null if it runs none of that name, or none was built.
 const InstructionSet* find(const char* name) {
-#ifdef WINNOW_AVX2
+#ifdef __x86_64__
+  // Of each set, and so of those before it, whether that was built or not.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
                     __builtin_cpu_supports("popcnt");
-#endif
-#ifdef WINNOW_AVX512
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#endif
-#ifdef WINNOW_AVX512VNNI
   const bool avx512vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-#endif
-#if defined(WINNOW_AVX512BF16) || defined(WINNOW_ZEN4) || defined(WINNOW_ZEN5)
-  const bool avx512bf16 = avx512vnni && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
-                          __builtin_cpu_supports("avx512vbmi2");
+  [[maybe_unused]] const bool avx512bf16 = avx512vnni && __builtin_cpu_supports("avx512bf16") &&
+                                           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
 #endif
   static const struct {
     InstructionSet isa;

@@ -49,9 +49,9 @@ def lays_rows(queries: Tensor, keys: Tensor, window: int | None = None) -> bool:
     """True if attention of supported queries [Hq, Q, D] over keys [H, N, D], with its output, lays these anew first.
 
     So it does where products of what is laid outrun sdpa's: in tiles of bfloat16 (AMX) if there is no window, and in
-    panels (AVX2 alone, or Intel's AVX-512). Of prompts in bfloat16, tiles round numerators of the softmax to bfloat16, in the output, as
-    sdpa does, and in what was paid; panels round them to 14 bits of the largest of 64 tokens beside each other, and
-    values to 13, in the output alone.
+    panels (AVX2 alone, or Intel's AVX-512). Of prompts in bfloat16, tiles round numerators of the softmax to bfloat16,
+    in the output, as sdpa does, and in what was paid; panels round them to 14 bits of the largest of 64 tokens beside
+    each other, and values to 13, in the output alone.
     """
     asked = _queries_of_a_head(queries, keys), _window_over(keys, window)
     return bool(native.loaded_library().winnow_prefill_lays(DTYPES[keys.dtype], *asked))
