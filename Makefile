@@ -5,6 +5,8 @@ TORCH  ?= torch==2.13.0
 # The kernels of an environment are the best for this machine's processor; tests, and what else developers run, need all
 # that it runs ("here"). "all" builds what wheels have.
 INSTRUCTION_SETS ?= $(if $(wildcard $(DEV)),here,best)
+# What pyproject.toml needs for a build. pip would fetch it into a new place every time, where nothing compiled is found again.
+BUILD_NEEDS := "scikit-build-core>=0.10" "cmake>=3.20" "ninja"
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.19.0
 # Files that depend on what a release of transformers does; the rest of folding and of grammars is Winnow's own.
@@ -65,8 +67,10 @@ $(READY): pyproject.toml $(NATIVE)
 	@# Debian leaves one without pip where its package of venv is missing.
 	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet $(BUILD_NEEDS)
 	@# In a folder that stays: what was compiled before is not compiled again.
-	$(BIN)/python native/pip_with_steps.py install --editable ".[all]" --config-settings=build-dir=build/native \
+	$(BIN)/python native/pip_with_steps.py install --editable ".[all]" --no-build-isolation \
+	  --config-settings=build-dir=build/native \
 	  --config-settings=cmake.define.WINNOW_INSTRUCTION_SETS=$(INSTRUCTION_SETS)
 	echo $(INSTRUCTION_SETS) > $@
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,36 @@ def test_what_only_needs_winnow_does_not_build_again(clone: Path) -> None:
     (clone / ".venv" / "bin" / "winnow").symlink_to("python")
     make(clone, "demo")
     assert calls(clone) == ["demo --out demo-output --force"]
+
+
+def test_tests_need_all_instruction_sets_and_the_demo_the_best_one(clone: Path) -> None:
+    """Whatever is asked for first, and nothing is built again for what needs less."""
+    (clone / "has-pip").touch()
+
+    def built(*arguments: str) -> list[str]:
+        before = len(calls(clone))
+        make(clone, *arguments)
+        return re.findall(r"INSTRUCTION_SETS=(\w+)", "\n".join(calls(clone)[before:]))
+
+    assert built("setup") == ["best"]
+    assert built("dev") == ["here"]
+    assert built("dev") == built("catalog") == []
+    (clone / "pyproject.toml").touch()
+    assert built("setup") == ["here"]  # tests still find all
+    assert built("-B", "setup", "INSTRUCTION_SETS=all") == ["all"]
+    assert built("dev") == []
+
+
+def test_what_a_build_needs_is_what_pip_would_fetch() -> None:
+    (needs,) = re.findall(r"^BUILD_NEEDS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert shlex.split(needs) == project["build-system"]["requires"]
+
+
+def test_developers_do_not_build_twice(clone: Path) -> None:
+    (clone / "has-pip").touch()
+    make(clone, "dev")
+    assert re.findall(r"INSTRUCTION_SETS=(\w+)", "\n".join(calls(clone))) == ["here"]
 
 
 @pytest.mark.parametrize("pip", [True, False])
