@@ -29,7 +29,8 @@ def machine(device: torch.device | None = None) -> str:
     """One line on what a result was measured with; device: whose kernels, where not the CPU's."""
     return (
         f"Measured on {processor_name()}, {threads(torch.get_num_threads())}, torch {torch.__version__}, "
-        f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend(device)}{pages()}{limits()}."
+        f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend(device)}{pages()}"
+        f"{limits()}."
     )
 
 
