@@ -624,10 +624,9 @@ def test_a_whole_answer_is_not_told_of_an_error_in_the_next_step(source, model, 
     assert first.text.strip() == alone(source, model, "full", text_of(20, 1), 6)
 
 
-@pytest.mark.parametrize(("method", "fold"), [("adakv @ 32", 4), ("snapkv+global @ 32", None)])
-def test_what_goes_on_is_read_whole(method, fold, source, model):
-    """A piece behind something compressed, or about to be, would be folded by itself."""
-    start = beginning(model, method, fold=fold)
+def test_what_goes_on_is_read_whole_where_it_is_folded(source, model):
+    """A piece behind something compressed would be folded by itself."""
+    start = beginning(model, "adakv @ 32", fold=4)
     tokens = source.tokenizer(text_of(60, 1)).input_ids
     cache = start.cache(40)
     new = Reading(Told(start, Prompt("", False, None)).asked, tokens[:40], cache, 0.0)

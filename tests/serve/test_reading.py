@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.serving import Gate, Told, alone, beginning, idle, text_of
-from winnow.evaluate.decoding import decode, stop_tokens
+from support.serving import Gate, Told, alone, alone_in_turn, beginning, chatted, idle, text_of
+from winnow import compress
+from winnow.evaluate.decoding import decode, prefill, stop_tokens
 from winnow.serve import engine as module
 from winnow.serve.asked import Said
 from winnow.serve.beginnings import Prompt
@@ -40,6 +41,47 @@ def test_pieces_of_any_lengths_read_what_one_reads(method, pieces, source, model
     expected, expected_kept, expected_said = read(source, model, method, [])
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
     assert (kept, said) == (expected_kept, expected_said)
+
+
+def read_turn(source, model, start, tokens, pieces):
+    """Logits after a turn that follows what a cache holds and some generated tokens, and the answer to it."""
+    cache = start()
+    logits = prefill(model, torch.tensor([tokens]), cache)
+    said = list(decode(model, cache, logits, 5, set()))
+    behind = source.tokenizer(text_of(60, 7)).input_ids
+    whole = [*range(cache.get_seq_length()), *behind]  # of what is held, only how many they are
+    reading = Reading(Told(beginning(model), Prompt("", False, None)).asked, whole, cache, 0.0)
+    lengths, logits, passes = iter(pieces), None, 0
+    while logits is None:
+        logits, passes = reading.go_on(model, next(lengths, None), lambda: None), passes + 1
+    return logits, said, list(decode(model, cache, logits, 8, set())), passes
+
+
+@pytest.mark.parametrize("method", [*METHODS, "adakv+bits(8) @ 24", "snapkv+global @ 24"])
+@settings(max_examples=12)
+@given(pieces=st.lists(st.integers(1, 40), max_size=9))
+def test_turns_in_pieces_are_those_read_whole(method, pieces, source, model):
+    def start():
+        return beginning(model, method).cache(40)
+
+    tokens = source.tokenizer(text_of(90, 5)).input_ids[:40]
+    logits, said, answer, passes = read_turn(source, model, start, tokens, pieces)
+    expected, said_too, answer_too, _ = read_turn(source, model, start, tokens, [])
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+    assert (said, answer) == (said_too, answer_too)
+    assert passes > 1 or sum(pieces[:1]) >= 60 or not pieces
+
+
+@pytest.mark.parametrize("method", ["full", "adakv @ 24"])
+@settings(max_examples=12)
+@given(pieces=st.lists(st.integers(1, 40), max_size=9))
+def test_questions_about_documents_in_pieces_are_those_read_whole(method, pieces, source, model):
+    context = compress(model, source.tokenizer(text_of(90, 5), return_tensors="pt").input_ids, method)
+    question = source.tokenizer(text_of(40, 9)).input_ids
+    logits, said, answer, _ = read_turn(source, model, context.cache, question, pieces)
+    expected, said_too, answer_too, _ = read_turn(source, model, context.cache, question, [])
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+    assert (said, answer) == (said_too, answer_too)
 
 
 @pytest.mark.parametrize("shared", [31, 32, 33, 34, 48])
@@ -138,3 +180,26 @@ def test_prompts_that_nobody_waits_for_are_read_whole(source, model, engine_of, 
         idle(engine)
     assert len(passes) == 2
     assert engine.counts()["piece_tokens"] == 16
+
+
+@pytest.mark.parametrize("method", ["full", "adakv @ 32"])
+def test_turns_of_conversations_are_read_in_pieces_beside_others(method, source, model, engine_of, passes):
+    engine = engine_of(source, model, candidates=0, starts=0, longest_pause=0.05, shortest_piece=16)
+    start, said = beginning(model, method), ["Who lives in the bakery?", text_of(100, 4)]
+    expected = alone_in_turn(source, model, method, said, most=8)
+    said.insert(1, chatted(engine, source, start, said[0]).wait().text)
+    gate = Gate(Said)
+    busy = Told(start, Prompt(text_of(9, 1), False, None), 300, at=gate)
+    engine.ask(busy.asked)
+    gate.reached.wait(60)
+    before = len(passes)
+    asked = chatted(engine, source, start, *said)
+    gate.opened.set()
+    begun = asked.wait().begun
+    engine.cancel(busy.asked)
+    pieces = passes[before:]
+    assert [said[1], asked.text] == expected
+    assert begun.held_tokens > 0
+    assert sum(pieces) == begun.prompt_tokens - begun.held_tokens
+    assert pieces[:2] == [16, 32]
+    assert max(pieces) <= 48

@@ -42,7 +42,8 @@ class Reading:
         self._shared = shared
         self._keep = keep
         # Behind a prompt that is whole, pieces would be folded one by one.
-        self._comes_whole = any(layer.compressed or layer.waiting for layer in cache.compressed_layers())
+        behind = any(layer.compressed or layer.waiting for layer in cache.compressed_layers())
+        self._comes_whole = behind and cache.compression.folds
 
     def go_on(self, model: PreTrainedModel, piece: int | None, check: Callable[[], None]) -> Tensor | None:
         """Reads the next `piece` tokens, or all that are left; returns the logits [V] after the last one.
