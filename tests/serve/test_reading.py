@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.serving import Gate, Told, alone, alone_in_turn, beginning, chatted, idle, text_of
+from support.serving import Gate, Told, alone, alone_in_turn, beginning, chatted, idle, small, text_of
 from winnow import compress
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
 from winnow.serve import engine as module
@@ -70,6 +70,21 @@ def test_turns_in_pieces_are_those_read_whole(method, pieces, source, model):
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
     assert (said, answer) == (said_too, answer_too)
     assert passes > 1 or sum(pieces[:1]) >= 60 or not pieces
+
+
+@pytest.mark.parametrize("family", ["gemma3_text", "qwen3_next", "lfm2", "falcon_h1"])
+def test_turns_in_pieces_in_models_with_windows_and_states(family, source):
+    _, model = small(source, family)
+    tokens = source.tokenizer(text_of(90, 5)).input_ids[:40]
+
+    def start():
+        return beginning(model, "adakv @ 24").cache(40)
+
+    expected, _, answer, _ = read_turn(source, model, start, tokens, [])
+    for pieces in ([16] * 9, [7, 1, 30], [1, 1]):
+        logits, _, found, _ = read_turn(source, model, start, tokens, pieces)
+        torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
+        assert found == answer
 
 
 @pytest.mark.parametrize("method", ["full", "adakv @ 24"])
