@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "linear/avx/columns.hpp"
 #include "linear/contract.hpp"
 #include "linear/finish.hpp"
 #include "rounded/avx/products.hpp"
@@ -18,9 +17,9 @@
 #include "sizes.hpp"
 
 #ifdef __AVX512F__
-#include "linear/avx512/few_bits_columns.hpp"
+#include "linear/avx512/rounded_weight.hpp"
 #else
-#include "linear/avx2/few_bits_columns.hpp"
+#include "linear/avx2/rounded_weight.hpp"
 #endif
 
 namespace winnow {
@@ -90,13 +89,9 @@ class ManyRows {
 
  private:
   void round_panel(int64_t panel, int64_t output) {
-    WeightColumns columns;
     for (int64_t block = 0; block < panels_.blocks; ++block) {
       const int64_t input = block * kRoundedTogether;
-      layer_.bits < 8    ? read_few_bits<T>(layer_, input, output, columns)
-      : layer_.bits == 8 ? columns.read_rows<T, Int8>(layer_, input, output)
-                         : columns.read_rows<T, T>(layer_, input, output);
-      round_columns(columns.numbers, panels_.numbers_of(panel, block), panels_.scales_of(panel, block));
+      round_weight<T>(layer_, input, output, panels_.numbers_of(panel, block), panels_.scales_of(panel, block));
     }
   }
 
