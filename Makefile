@@ -75,7 +75,7 @@ $(READY): pyproject.toml $(NATIVE)
 	echo $(INSTRUCTION_SETS) > $@
 
 # What is installed already is not built again for an extra of it.
-$(DEV): INSTRUCTION_SETS = here
+$(DEV): INSTRUCTION_SETS := $(patsubst best,here,$(INSTRUCTION_SETS))
 $(DEV): $(READY)
 	@! grep -qx best $(READY) || (rm $(READY); $(MAKE) --no-print-directory $(READY) INSTRUCTION_SETS=$(INSTRUCTION_SETS))
 	$(BIN)/python -m pip install --quiet "winnow-kv[dev]"
@@ -83,9 +83,9 @@ $(DEV): $(READY)
 	$(BIN)/python -m pip install --quiet --no-deps kvpress==0.5.5 || echo "kvpress not available: its parity tests will be skipped"
 	touch $@
 
-# Where the kernels were not built, there may be a compiler by now.
+# Where the kernels were not built, there may be a compiler by now; the folder of the build remembers the one that failed.
 setup:
-	@ls $(VENV)/lib/python*/site-packages/winnow/kernels/libwinnow_native.* > /dev/null 2>&1 || rm -f $(READY)
+	@ls $(VENV)/lib/python*/site-packages/winnow/kernels/libwinnow_native.* > /dev/null 2>&1 || rm -rf $(READY) build/native
 	@$(MAKE) --no-print-directory $(READY)
 dev: $(DEV)
 

@@ -57,8 +57,11 @@ def test_setup_builds_again_where_the_kernels_are_missing(clone: Path, library: 
     if library:
         (kernels / library).touch()
     (clone / ".venv" / ".ready").touch()
+    built = clone / "build" / "native"
+    built.mkdir(parents=True)
     make(clone, "setup")
     assert any("pip_with_steps.py install" in call for call in calls(clone)) == (library is None)
+    assert built.exists() == (library is not None)
 
 
 def test_what_only_needs_winnow_does_not_build_again(clone: Path) -> None:
