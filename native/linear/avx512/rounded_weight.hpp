@@ -66,12 +66,12 @@ inline void read_levels(const winnow_linear_layer& layer, int64_t input, int64_t
 }
 
 // The first n of 32 numbers of a row, as 16 bits each; the others are zero.
-inline __mmask32 first_pairs(int64_t n) {
+inline __mmask32 first_numbers(int64_t n) {
   return n < 2 * Vec::width ? static_cast<__mmask32>((uint64_t{1} << (n < 0 ? 0 : n)) - 1) : ~__mmask32{0};
 }
-inline __m512i read_pairs(const Bf16* p, int64_t n) { return _mm512_maskz_loadu_epi16(first_pairs(n), p); }
+inline __m512i read_pairs(const Bf16* p, int64_t n) { return _mm512_maskz_loadu_epi16(first_numbers(n), p); }
 inline __m512i read_pairs(const Int8* p, int64_t n) {
-  return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(first_pairs(n), p));
+  return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(first_numbers(n), p));
 }
 
 // Pairs of inputs of a block, of a vector of outputs each; zero for those that there are not.
