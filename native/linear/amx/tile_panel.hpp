@@ -87,21 +87,9 @@ inline void lay_pair(const LevelPairs<kBits>& levels, const LevelValues<kBits>& 
 template <int kBits>
 inline void lay_group(const winnow_linear_layer& layer, int64_t input, int64_t output, int64_t block, TilePanel& to) {
   static_assert(kTileChannels == WINNOW_SCALE_GROUP);
-  constexpr int64_t kPairs = kGroupInputs<kBits> / 2;
-  const LevelPlanes<kBits> whole(layer, output, input);
-  int64_t pair = 0;
-  for (int part = 0; part < kScaleParts<kBits>; ++part) {
-    const LevelValues<kBits> values(scales_at<kBits>(layer, output, input + part * kGroupInputs<kBits>));
-    LevelPlanes<kBits> planes = whole.part(part);
-    for (const int64_t end = pair + kPairs; pair < end; pair += kSharing<kBits>, planes.high += kLine) {
-      if (kBits > 4) planes.ask_ahead();
-      unroll<kSharing<kBits>>([&](auto place) __attribute__((always_inline)) {
-        planes.ask_ahead();
-        lay_pair(LevelPairs<kBits>(planes.low, planes.high, place), values, block, pair + place, to);
-        planes.low += kLine;
-      });
-    }
-  }
+  for_group<kBits>(layer, input, output, [&](const auto& levels, const auto& values, int64_t i) {
+    lay_pair(levels, values, block, i / 2, to);
+  });
 }
 
 // A block of a panel, from an input and an output on. kBits is 16 for a weight in bf16.

@@ -3,12 +3,21 @@
 
 #include <cstdint>
 
+#include "linear/contract.hpp"
 #include "rounded/avx/panel.hpp"
 #include "rounded/sizes.hpp"
 #include "simd/vec.hpp"
 
 namespace winnow {
 namespace {
+
+// Scales of type T of the outputs of a vector, zero for those that there are not; 1 where a weight has none.
+template <class T>
+inline Vec scales_of(const winnow_linear_layer& layer, int64_t output) {
+  if (!layer.scales) return broadcast(1.0f);
+  const int64_t outputs = layer.outputs - output;
+  return outputs > 0 ? load_up_to(static_cast<const T*>(layer.scales) + output, outputs) : broadcast(0.0f);
+}
 
 // A block of inputs of a panel's outputs. Those that there are not are zero.
 struct WeightColumns {

@@ -18,19 +18,12 @@
 namespace winnow {
 namespace {
 
-// Scales of type T of the outputs of a vector, of which there are so many; 1 where a weight has none.
-template <class T>
-inline Vec scales_of(const winnow_linear_layer& layer, int64_t output, int64_t outputs) {
-  if (!layer.scales) return broadcast(1.0f);
-  return outputs > 0 ? load_up_to(static_cast<const T*>(layer.scales) + output, outputs) : broadcast(0.0f);
-}
-
 // Of a weight in rows of type W.
 template <class T, class W>
 inline void read_rows(const winnow_linear_layer& layer, int64_t input, int64_t output, WeightColumns& columns) {
   for (int64_t o = 0; o < kPanelOutputs; o += Vec::width) {
     const int64_t outputs = least(Vec::width, layer.outputs - output - o);
-    const Vec scale = scales_of<T>(layer, output + o, outputs);
+    const Vec scale = scales_of<T>(layer, output + o);
     const W* from = static_cast<const W*>(layer.weight) + (output + o) * layer.inputs + input;
     for (int64_t i = 0; i < kRoundedTogether; i += Vec::width) {
       const int64_t inputs = least(Vec::width, layer.inputs - input - i);

@@ -42,7 +42,7 @@ class PairedProducts {
 };
 #endif
 
-// Number by number in fp32, of which Intel's processors multiply twice as many in a second as of bf16 in pairs.
+// Number by number in fp32, for Intel's processors, which multiply bf16 in pairs more slowly or not at all.
 template <int kRows>
 class SplitProducts {
  public:

@@ -3,10 +3,12 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
 #include <type_traits>
 
 #include "linear/avx512/level_pairs.hpp"
 #include "linear/avx512/levels.hpp"
+#include "linear/contract.hpp"
 #include "simd/avx512.hpp"
 #include "simd/element.hpp"
 #include "simd/unroll.hpp"
@@ -79,6 +81,26 @@ struct LevelValues {
     }
   }
 };
+
+// Calls body(pairs, values, i) for all pairs of inputs of a group from an input on, the first of which is its i-th, for a block
+// of outputs. What comes after them in the weight is asked for.
+template <int kBits, class Body>
+__attribute__((always_inline)) inline void for_group(const winnow_linear_layer& layer, int64_t input, int64_t output,
+                                                     const Body& body) {
+  const LevelPlanes<kBits> whole(layer, output, input);
+  for (int64_t part = 0, i = 0; part < kScaleParts<kBits>; ++part) {
+    const LevelValues<kBits> values(scales_at<kBits>(layer, output, input + i));
+    LevelPlanes<kBits> planes = whole.part(part);
+    for (const int64_t end = i + kGroupInputs<kBits>; i < end; i += 2 * kSharing<kBits>, planes.high += kLine) {
+      if (kBits > 4) planes.ask_ahead();
+      unroll<kSharing<kBits>>([&](auto place) __attribute__((always_inline)) {
+        planes.ask_ahead();
+        body(LevelPairs<kBits>(planes.low, planes.high, place), values, i + 2 * place);
+        planes.low += kLine;
+      });
+    }
+  }
+}
 
 }  // namespace
 }  // namespace winnow

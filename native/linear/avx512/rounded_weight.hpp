@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include "linear/avx/columns.hpp"
-#include "linear/avx512/level_pairs.hpp"
 #include "linear/avx512/level_values.hpp"
 #include "linear/avx512/levels.hpp"
 #include "linear/contract.hpp"
@@ -35,32 +34,18 @@ inline void store_in_order(Vec even, Vec odd, float (&to)[kPanelOutputs]) {
   store(to + Vec::width, {_mm512_castsi512_ps(found.second)});
 }
 
-// A group of inputs of a half of a block's outputs; the first input of the group is the i-th of the columns.
-template <int kBits, int kHalf>
-inline void read_group(LevelPlanes<kBits> whole, const Bf16* scales, int64_t apart, int64_t i, WeightColumns& columns) {
-  for (int64_t part = 0; part < kScaleParts<kBits>; ++part, scales += apart) {
-    const LevelValues<kBits> values(scales);
-    LevelPlanes<kBits> planes = whole.part(part);
-    for (const int64_t end = i + kGroupInputs<kBits>; i < end; i += 2 * kSharing<kBits>, planes.high += kLine) {
-      unroll<kSharing<kBits>>([&](auto place) __attribute__((always_inline)) {
-        const LevelPairs<kBits> pairs(planes.low, planes.high, place);
-        planes.low += kLine;
-        const __m512i even = pairs.template numbers<kHalf>(), odd = pairs.template numbers<kHalf + 2>();
-        const int64_t first = i + 2 * place;
-        store_in_order(values.template value<kHalf>(lower(Bf16{}, even)),
-                       values.template value<kHalf + 2>(lower(Bf16{}, odd)), columns.numbers[first]);
-        store_in_order(values.template value<kHalf>(upper(Bf16{}, even)),
-                       values.template value<kHalf + 2>(upper(Bf16{}, odd)), columns.numbers[first + 1]);
-      });
-    }
-  }
-}
-
+// Of a half of the outputs of a block.
 template <int kBits, int kHalf>
 inline void read_levels(const winnow_linear_layer& layer, int64_t input, int64_t block, WeightColumns& columns) {
-  const int64_t inputs = least(kRoundedTogether, layer.inputs - input), apart = kScaleNumbers<kBits> * layer.outputs;
-  for (int64_t i = 0; i < inputs; i += WINNOW_SCALE_GROUP) {
-    read_group<kBits, kHalf>({layer, block, input + i}, scales_at<kBits>(layer, block, input + i), apart, i, columns);
+  const int64_t inputs = least(kRoundedTogether, layer.inputs - input);
+  for (int64_t group = 0; group < inputs; group += WINNOW_SCALE_GROUP) {
+    for_group<kBits>(layer, input + group, block, [&](const auto& pairs, const auto& values, int64_t i) {
+      const __m512i even = pairs.template numbers<kHalf>(), odd = pairs.template numbers<kHalf + 2>();
+      store_in_order(values.template value<kHalf>(lower(Bf16{}, even)),
+                     values.template value<kHalf + 2>(lower(Bf16{}, odd)), columns.numbers[group + i]);
+      store_in_order(values.template value<kHalf>(upper(Bf16{}, even)),
+                     values.template value<kHalf + 2>(upper(Bf16{}, odd)), columns.numbers[group + i + 1]);
+    });
   }
   columns.clear_from(inputs);
 }
@@ -113,17 +98,11 @@ inline void round_rows(const winnow_linear_layer& layer, int64_t input, int64_t 
   }
 }
 
-// Scales of outputs of a vector; zero for those that there are not.
-inline Vec scales_of_bytes(const winnow_linear_layer& layer, int64_t output) {
-  const int64_t outputs = layer.outputs - output;
-  return outputs > 0 ? load_up_to(static_cast<const Bf16*>(layer.scales) + output, outputs) : broadcast(0.0f);
-}
-
 inline void turn_bytes(const winnow_linear_layer& layer, int64_t input, int64_t output, int16_t* to, float* scales) {
   for (int64_t o = 0; o < kPanelOutputs; o += Vec::width) {
     TurnedPairs pairs;
     turn_rows<Int8>(layer, input, output + o, pairs);
-    store(scales + o, scales_of_bytes(layer, output + o));
+    store(scales + o, scales_of<Bf16>(layer, output + o));
     for (int64_t i = 0; i < kRoundedTogether / 2; ++i) store_pairs(to + 2 * (i * kPanelOutputs + o), {pairs[i]});
   }
 }
