@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -61,25 +62,20 @@ def read_turn(source, model, start, tokens, pieces):
 @settings(max_examples=12)
 @given(pieces=st.lists(st.integers(1, 40), max_size=9))
 def test_turns_in_pieces_are_those_read_whole(method, pieces, source, model):
-    def start():
-        return beginning(model, method).cache(40)
-
+    start = partial(beginning(model, method).cache, 40)
     tokens = source.tokenizer(text_of(90, 5)).input_ids[:40]
     logits, said, answer, passes = read_turn(source, model, start, tokens, pieces)
     expected, said_too, answer_too, _ = read_turn(source, model, start, tokens, [])
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
     assert (said, answer) == (said_too, answer_too)
-    assert passes > 1 or sum(pieces[:1]) >= 60 or not pieces
+    assert passes > 1 or not pieces
 
 
 @pytest.mark.parametrize("family", ["gemma3_text", "qwen3_next", "lfm2", "falcon_h1"])
 def test_turns_in_pieces_in_models_with_windows_and_states(family, source):
     _, model = small(source, family)
     tokens = source.tokenizer(text_of(90, 5)).input_ids[:40]
-
-    def start():
-        return beginning(model, "adakv @ 24").cache(40)
-
+    start = partial(beginning(model, "adakv @ 24").cache, 40)
     expected, _, answer, _ = read_turn(source, model, start, tokens, [])
     for pieces in ([16] * 9, [7, 1, 30], [1, 1]):
         logits, _, found, _ = read_turn(source, model, start, tokens, pieces)
