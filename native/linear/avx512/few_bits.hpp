@@ -11,6 +11,7 @@
 
 #include "linear/avx512/level_pairs.hpp"
 #include "linear/avx512/level_products.hpp"
+#include "linear/avx512/level_sources.hpp"
 #include "linear/avx512/level_values.hpp"
 #include "linear/avx512/levels.hpp"
 #include "linear/contract.hpp"
@@ -28,6 +29,9 @@ namespace {
 
 // Rows for which the numbers of a pair of inputs are unpacked once: all of their sums fit the registers beside these.
 constexpr int kUnpackedRows = 5;
+
+// Rows whose totals stay in the first-level cache, beside what levels of a group are written out as.
+constexpr int64_t kMostWrittenRows = 32;
 
 // Groups from one to that whose scales are asked for with it; behind the last come those of the next block of outputs.
 constexpr int64_t kGroupsAhead = 4;
@@ -81,21 +85,21 @@ struct LevelTotals {
     }
   }
 
-  // Adds those of inputs that share a scale: of the numbers times it. `block`: where their levels are; what comes after
-  // these is asked for if `asks`.
-  __attribute__((always_inline)) void add(LevelPlanes<kBits> block, bool asks, const LevelScales& of,
-                                          const Bf16* const (&inputs)[kRows], int64_t first) {
+  // Adds those of inputs that share a scale: of the numbers times it.
+  template <class Levels>
+  __attribute__((always_inline)) void add(const Levels& levels, const LevelScales& of, const Bf16* const (&inputs)[kRows],
+                                          int64_t first) {
     Sums sums;
-    multiply(block, asks, inputs, first, sums);
+    multiply(levels, inputs, first, sums);
     unroll<kRows>([&](auto r) __attribute__((always_inline)) { add_scaled<r>(sums, of.scales); });
   }
 
   // The same, and of their middle times their sum.
-  __attribute__((always_inline)) void add(LevelPlanes<kBits> block, bool asks, const LevelMiddles& of,
-                                          const Bf16* const (&inputs)[kRows], int64_t first, const InputSums<kRows>& all,
-                                          int64_t group) {
+  template <class Levels>
+  __attribute__((always_inline)) void add(const Levels& levels, const LevelMiddles& of, const Bf16* const (&inputs)[kRows],
+                                          int64_t first, const InputSums<kRows>& all, int64_t group) {
     Sums sums;
-    multiply(block, asks, inputs, first, sums);
+    multiply(levels, inputs, first, sums);
     unroll<kRows>([&](auto r) __attribute__((always_inline)) {
       add_scaled<r>(sums, of.scales);
       unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
@@ -110,32 +114,21 @@ struct LevelTotals {
  private:
   using Sums = Vec[kRows * kLevelSums];
 
-  __attribute__((always_inline)) static void multiply(LevelPlanes<kBits> block, bool asks, const Bf16* const (&inputs)[kRows],
-                                                      int64_t first, Sums& sums) {
+  template <class Levels>
+  __attribute__((always_inline)) static void multiply(const Levels& levels, const Bf16* const (&inputs)[kRows], int64_t first,
+                                                      Sums& sums) {
     using Products = LevelProducts<kRows>;
     const Products products(inputs, first, kGroupInputs<kBits>);
     unroll<kRows * kLevelSums>([&](auto i) __attribute__((always_inline)) { sums[i] = broadcast(0.0f); });
-    // GCC would unroll it for 6 bits, and put all requests first.
-#pragma GCC unroll 1
-    for (int64_t i = 0; i < kGroupInputs<kBits>; i += 2 * kSharing<kBits>, block.high += kLine) {
-      if (asks && kBits > 4) block.ask_ahead();
-      unroll<kSharing<kBits>>([&](auto place) __attribute__((always_inline)) {
-        if (asks) block.ask_ahead();
-        const LevelPairs<kBits> pairs(block.low, block.high, place);
-        block.low += kLine;
-        typename Products::Pairs each[kLevelSums];
+    levels.template for_pairs<Products>([&](int64_t i, const auto& each) __attribute__((always_inline)) {
+      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+        const auto input = products.of(r, i);
         unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
-          each[k] = Products::pairs(pairs.template numbers<k>());
-        });
-        unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-          const auto input = products.of(r, i + 2 * place);
-          unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
-            Vec& sum = sums[r * kLevelSums + k];
-            sum = Products::add(sum, each[k], input);
-          });
+          Vec& sum = sums[r * kLevelSums + k];
+          sum = Products::add(sum, each[k], input);
         });
       });
-    }
+    });
   }
 
   template <int kRow>
@@ -146,84 +139,144 @@ struct LevelTotals {
   }
 };
 
-// Some tiles of kRows rows each, for which scales are made and lines are asked for once: a group of inputs meets one after
-// another, from the first-level cache.
-template <int kBits, int kRows, int kTiles>
-struct LevelTiles {
-  const Bf16* inputs[kTiles][kRows];
-  LevelTotals<kBits, kRows> totals[kTiles];
-  InputSums<kRows> sums[kTiles];
-
+// A tile of kRows rows.
+template <int kBits, int kRows>
+class LevelTile {
+ public:
   // The rows from `first` on, as far as there are some.
-  LevelTiles(const winnow_linear_layer& layer, const LinearRows& all, int64_t first) {
-    const auto* from = static_cast<const Bf16*>(all.inputs);
-    for (int t = 0; t < kTiles; ++t) point_at_rows(from, all.count, layer.inputs, first + t * kRows, inputs[t]);
+  void point_at(const winnow_linear_layer& layer, const LinearRows& all, int64_t first) {
+    point_at_rows(static_cast<const Bf16*>(all.inputs), all.count, layer.inputs, first, inputs_);
+    end_ = layer.inputs;
   }
 
-  // Adds up all groups of inputs.
-  __attribute__((always_inline)) void add_groups(const winnow_linear_layer& layer, int64_t output) {
-    using Scales = typename LevelTotals<kBits, kRows>::Scales;
-    constexpr int kParts = static_cast<int>(kScaleParts<kBits>);
-    constexpr int64_t kNumbers = kScaleNumbers<kBits>, kTogether = InputSums<kRows>::kGroups;
-    LevelPlanes<kBits> block(layer, output, 0);
-    const int64_t apart = kNumbers * layer.outputs, turn = layer.inputs - kGroupsAhead * WINNOW_SCALE_GROUP;
-    const Bf16 *scales = scales_at<kBits>(layer, output, 0), *ahead = scales + kGroupsAhead * kParts * apart;
-    for (int64_t first = 0, group = 0; first < layer.inputs; first += WINNOW_SCALE_GROUP, ++group, ++block) {
-      if (first == turn) ahead = scales_at<kBits>(layer, output + kOutputsAtOnce, 0);
-      if (kHasMiddles<kBits> && group % kTogether == 0) {
-        for (int t = 0; t < kTiles; ++t) sums[t].take(inputs[t], first, layer.inputs);
-      }
-      unroll<kParts>([&](auto part) __attribute__((always_inline)) {
-        prefetch_span<kNumbers * kOutputsAtOnce * sizeof(Bf16), false>(reinterpret_cast<const char*>(ahead));
-        const Scales of(scales);
-        unroll<kTiles>([&](auto t) __attribute__((always_inline)) {
-          if constexpr (kHasMiddles<kBits>) {
-            totals[t].add(block, t == 0, of, inputs[t], first, sums[t], group % kTogether);
-          } else {
-            totals[t].add(block.part(part), t == 0, of, inputs[t], first + part * kGroupInputs<kBits>);
-          }
-        });
-        scales += apart;
-        ahead += apart;
-      });
+  // Adds the products of inputs that share a scale, from one on, which are in the group with a number.
+  template <class Levels>
+  __attribute__((always_inline)) void add(const Levels& levels, const ScalesOfLevels<kBits>& of, int64_t input, int64_t group) {
+    if constexpr (kHasMiddles<kBits>) {
+      constexpr int64_t kTogether = InputSums<kRows>::kGroups;
+      if (group % kTogether == 0) sums_.take(inputs_, input, end_);
+      totals_.add(levels, of, inputs_, input, sums_, group % kTogether);
+    } else {
+      totals_.add(levels, of, inputs_, input);
     }
   }
+
+  // Outputs [first, last) of its rows, which are those from `row` on.
+  void finish_rows(const winnow_linear_layer& layer, const LinearRows& all, int64_t row, int64_t first, int64_t last) const {
+    for (int64_t r = 0; r < least(kRows, all.count - row); ++r) {
+      float found[kOutputsAtOnce];
+      totals_.copy_row(r, found);
+      finish<Bf16>(layer, found, nullptr, all, row + r, first, last);
+    }
+  }
+
+ private:
+  const Bf16* inputs_[kRows];
+  int64_t end_;
+  LevelTotals<kBits, kRows> totals_;
+  InputSums<kRows> sums_;
 };
 
-// The outputs [first, last) of the rows of some tiles, from `row` on. Never inlined, where the sums of others would crowd the
-// registers.
-template <int kBits, int kRows, int kTiles>
-[[gnu::noinline]] void multiply_tiles(const winnow_linear_layer& layer, const LinearRows& all, int64_t row, int64_t first,
-                                      int64_t last) {
-  LevelTiles<kBits, kRows, kTiles> tiles(layer, all, row);
-  tiles.add_groups(layer, first);
-  for (int64_t r = 0; r < least(kTiles * kRows, all.count - row); ++r) {
-    float found[kOutputsAtOnce];
-    tiles.totals[r / kRows].copy_row(r % kRows, found);
-    finish<Bf16>(layer, found, nullptr, all, row + r, first, last);
+// Calls body(levels, scales, input, group) for all inputs of a block of outputs that share scales, which are made and asked for
+// once: the first of them, and the number of their group.
+template <int kBits, class Body>
+__attribute__((always_inline)) inline void for_scales(const winnow_linear_layer& layer, int64_t output, const Body& body) {
+  constexpr int kParts = static_cast<int>(kScaleParts<kBits>);
+  constexpr int64_t kNumbers = kScaleNumbers<kBits>;
+  LevelPlanes<kBits> block(layer, output, 0);
+  const int64_t apart = kNumbers * layer.outputs, turn = layer.inputs - kGroupsAhead * WINNOW_SCALE_GROUP;
+  const Bf16 *scales = scales_at<kBits>(layer, output, 0), *ahead = scales + kGroupsAhead * kParts * apart;
+  for (int64_t first = 0, group = 0; first < layer.inputs; first += WINNOW_SCALE_GROUP, ++group, ++block) {
+    if (first == turn) ahead = scales_at<kBits>(layer, output + kOutputsAtOnce, 0);
+    unroll<kParts>([&](auto part) __attribute__((always_inline)) {
+      prefetch_span<kNumbers * kOutputsAtOnce * sizeof(Bf16), false>(reinterpret_cast<const char*>(ahead));
+      const ScalesOfLevels<kBits> of(scales);
+      body(block.part(part), of, first + part * kGroupInputs<kBits>, group);
+      scales += apart;
+      ahead += apart;
+    });
   }
 }
 
+// The outputs [first, last) of the rows of some tiles, from `row` on: a group of inputs meets one after another, from the
+// first-level cache. Never inlined, where the sums of others would crowd the registers.
+template <int kBits, int kRows, int kTiles>
+[[gnu::noinline]] void multiply_tiles(const winnow_linear_layer& layer, const LinearRows& all, int64_t row, int64_t first,
+                                      int64_t last) {
+  LevelTile<kBits, kRows> tiles[kTiles];
+  for (int t = 0; t < kTiles; ++t) tiles[t].point_at(layer, all, row + t * kRows);
+  for_scales<kBits>(layer, first, [&](const auto& block, const auto& of, int64_t input, int64_t group)
+                                      __attribute__((always_inline)) {
+    unroll<kTiles>([&](auto t) __attribute__((always_inline)) {
+      tiles[t].add(LookedUpLevels<kBits>{block, t == 0}, of, input, group);
+    });
+  });
+  for (int t = 0; t < kTiles; ++t) tiles[t].finish_rows(layer, all, row + t * kRows, first, last);
+}
+
+// The same of `rows` rows in as many tiles as they take, which meet levels that are written out.
+template <int kBits, int kRows>
+[[gnu::noinline]] void multiply_written(const winnow_linear_layer& layer, const LinearRows& all, int64_t row, int64_t rows,
+                                        int64_t first, int64_t last) {
+  LevelTile<kBits, kRows> tiles[(kMostWrittenRows + kRows - 1) / kRows];
+  const int64_t count = divide_up(rows, kRows);
+  for (int64_t t = 0; t < count; ++t) tiles[t].point_at(layer, all, row + t * kRows);
+  WrittenLevels<kBits> levels;
+  for_scales<kBits>(layer, first, [&](const auto& block, const auto& of, int64_t input, int64_t group)
+                                      __attribute__((always_inline)) {
+    levels.write(LookedUpLevels<kBits>{block, true});
+    for (int64_t t = 0; t < count; ++t) tiles[t].add(levels, of, input, group);
+  });
+  for (int64_t t = 0; t < count; ++t) tiles[t].finish_rows(layer, all, row + t * kRows, first, last);
+}
+
+// The rows from `row` on, kUnpackedRows at most.
 template <int kBits>
-inline void linear_few_bits(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t last) {
+inline void multiply_tile(const winnow_linear_layer& layer, const LinearRows& all, int64_t row, int64_t first, int64_t last) {
   static_assert(kUnpackedRows == 5);
-  constexpr int64_t kMost = 2 * kUnpackedRows, kBest = 8;
-  int64_t row = 0;
-  for (; all.count - row > kMost; row += kBest) multiply_tiles<kBits, kBest / 2, 2>(layer, all, row, first, last);
   switch (all.count - row) {
     case 1: return multiply_tiles<kBits, 1, 1>(layer, all, row, first, last);
     case 2: return multiply_tiles<kBits, 2, 1>(layer, all, row, first, last);
     case 3: return multiply_tiles<kBits, 3, 1>(layer, all, row, first, last);
     case 4: return multiply_tiles<kBits, 4, 1>(layer, all, row, first, last);
     case 5: return multiply_tiles<kBits, 5, 1>(layer, all, row, first, last);
+    default: return;  // There are no rows.
+  }
+}
+
+#ifdef WINNOW_ZEN
+// Levels are looked up for each tile, which takes less time than writing them out.
+template <int kBits>
+inline void linear_few_bits(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t last) {
+  constexpr int64_t kMost = 2 * kUnpackedRows, kBest = 8;
+  int64_t row = 0;
+  for (; all.count - row > kMost; row += kBest) multiply_tiles<kBits, kBest / 2, 2>(layer, all, row, first, last);
+  switch (all.count - row) {
     case 6: return multiply_tiles<kBits, 3, 2>(layer, all, row, first, last);
     case 7:
     case 8: return multiply_tiles<kBits, 4, 2>(layer, all, row, first, last);
     case 9:
     case 10: return multiply_tiles<kBits, 5, 2>(layer, all, row, first, last);
-    default: return;  // There are no rows.
+    default: return multiply_tile<kBits>(layer, all, row, first, last);
   }
 }
+#else
+template <int kBits>
+inline void linear_few_bits(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t last) {
+  int64_t row = 0;
+  while (all.count - row > kUnpackedRows) {
+    const int64_t rows = least(kMostWrittenRows, all.count - row);
+    // Tiles that have as few rows as can be which there are not.
+    if (round_up(rows, 5) < round_up(rows, 4)) {
+      multiply_written<kBits, 5>(layer, all, row, rows, first, last);
+    } else {
+      multiply_written<kBits, 4>(layer, all, row, rows, first, last);
+    }
+    row += rows;
+  }
+  multiply_tile<kBits>(layer, all, row, first, last);
+}
+#endif
 
 }  // namespace
 }  // namespace winnow
