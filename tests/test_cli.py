@@ -214,20 +214,30 @@ def test_another_disk_that_is_full_is_not_taken_for_the_output():
     assert "standard output" not in process.stderr
 
 
-@pytest.mark.parametrize("given", [None, "7"])
-def test_a_process_keeps_code_for_few_numbers_of_rows(given):
-    """The limit stands before torch is there to read it; a user may have set another one."""
-    names = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+PREPARED = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+"""Variables that libraries read when torch is loaded."""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ["128", "128", "2000", None]),
+        (dict.fromkeys(PREPARED[:3], "7"), ["7", "7", "7", None]),
+        ({"OMP_WAIT_POLICY": "active"}, ["128", "128", None, "active"]),
+    ],
+    ids=["nothing", "numbers", "policy"],
+)
+def test_torchs_libraries_are_told_what_a_process_wants(given, expected):
+    """The variables stand before torch is there to read them; those that a user has set stay."""
     code = (
-        "import os, sys, winnow.cli as cli\n"
-        f"cli.main = lambda: print([os.environ.get(name) for name in {names}], 'torch' in sys.modules) or 0\n"
+        "import json, os, sys, winnow.cli as cli\n"
+        f"found = lambda: [[os.environ.get(name) for name in {PREPARED}], 'torch' in sys.modules]\n"
+        "cli.main = lambda: print(json.dumps(found())) or 0\n"
         "cli.program()\n"
     )
-    told = {name: value for name, value in environment().items() if name not in names}
-    told |= dict.fromkeys(names, given) if given else {}
-    done = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True, timeout=120)
-    value = given or "128"
-    assert done.stdout == f"{[value, value]} False\n", done.stderr
+    told = {name: value for name, value in environment().items() if name not in PREPARED}
+    done = subprocess.run([sys.executable, "-c", code], env=told | given, capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"{json.dumps([expected, False])}\n", done.stderr
 
 
 def test_missing_packages_are_named(monkeypatch):
