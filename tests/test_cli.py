@@ -214,23 +214,26 @@ def test_another_disk_that_is_full_is_not_taken_for_the_output():
     assert "standard output" not in process.stderr
 
 
-PREPARED = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+PREPARED = (
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS"
+)  # fmt: skip
 """Variables that libraries read when torch is loaded."""
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, ["128", "128", "2000", None]),
-        (dict.fromkeys(PREPARED[:3], "7"), ["7", "7", "7", None]),
-        ({"OMP_WAIT_POLICY": "active"}, ["128", "128", None, "active"]),
+        ({}, ["128", "128", "2000", None, "3"]),
+        (dict.fromkeys(PREPARED, "7"), ["7", "7", "7", "7", "7"]),
+        ({"OMP_WAIT_POLICY": "active"}, ["128", "128", None, "active", "3"]),
     ],
-    ids=["nothing", "numbers", "policy"],
+    ids=["nothing", "all", "policy"],
 )
 def test_torchs_libraries_are_told_what_a_process_wants(given, expected):
     """The variables stand before torch is there to read them; those that a user has set stay."""
     code = (
-        "import json, os, sys, winnow.cli as cli\n"
+        "import json, os, sys, winnow.cli as cli, winnow.commands.container_threads as container\n"
+        "container.container_threads = lambda: 3\n"
         f"found = lambda: [[os.environ.get(name) for name in {PREPARED}], 'torch' in sys.modules]\n"
         "cli.main = lambda: print(json.dumps(found())) or 0\n"
         "cli.program()\n"

@@ -76,7 +76,6 @@ class InputSums {
 // Products of kRows rows with kOutputsAtOnce outputs.
 template <int kBits, int kRows>
 struct LevelTotals {
-  using Scales = ScalesOfLevels<kBits>;
   Vec totals[kRows][kLevelSums];
 
   LevelTotals() {
@@ -245,7 +244,7 @@ inline void multiply_tile(const winnow_linear_layer& layer, const LinearRows& al
 }
 
 #ifdef WINNOW_ZEN
-// Levels are looked up for each tile, which takes less time than writing them out.
+// Products take pairs as they are looked up, which is done again for each tile.
 template <int kBits>
 inline void linear_few_bits(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t last) {
   constexpr int64_t kMost = 2 * kUnpackedRows, kBest = 8;
@@ -266,7 +265,7 @@ inline void linear_few_bits(const winnow_linear_layer& layer, const LinearRows& 
   int64_t row = 0;
   while (all.count - row > kUnpackedRows) {
     const int64_t rows = least(kMostWrittenRows, all.count - row);
-    // Tiles that have as few rows as can be which there are not.
+    // The tiles that have room for fewer rows that there are not.
     if (round_up(rows, 5) < round_up(rows, 4)) {
       multiply_written<kBits, 5>(layer, all, row, rows, first, last);
     } else {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from winnow.control_groups import groups
 
 _UNLIMITED = 1 << 60
 """Bytes from which a limit is none: the first version of control groups writes a huge number instead of a word."""
@@ -28,25 +29,8 @@ def container_memory(root: Path = Path("/")) -> int | None:
 
     root: of the file system.
     """
-    return min((left for group, files in _groups(root) if (left := _left(group, files)) is not None), default=None)
-
-
-def _groups(root: Path) -> Iterator[tuple[Path, _Files]]:
-    """The groups of this process, and all above them: each has a limit of its own."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        top = root / "sys/fs/cgroup" / ("memory" if controllers else "")
-        group = top / path.lstrip("/")
-        for each in (group, *group.parents):
-            yield each, _FIRST if controllers else _SECOND
-            if each == top:
-                break
+    found = (_left(group.folder, _SECOND if group.second else _FIRST) for group in groups("memory", root))
+    return min((left for left in found if left is not None), default=None)
 
 
 def _left(group: Path, files: _Files) -> int | None:
