@@ -22,7 +22,7 @@ _PRODUCTS = "128"
 _WAITS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Variables by which GCC's OpenMP, which torch's packages bring, is told how long its threads look for work awake."""
 _ROUNDS = "2000"
-"""Rounds of that, in place of 300,000: a tenth of a millisecond, and not twenty."""
+"""Rounds of that, in place of 300,000: a tenth of a millisecond, and not several whole ones."""
 _THREADS = "OMP_NUM_THREADS"
 """Threads of OpenMP, which are otherwise as many as the machine has processors."""
 
