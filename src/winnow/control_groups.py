@@ -26,8 +26,9 @@ def groups(controller: str, root: Path = Path("/")) -> Iterator[Group]:
     except (OSError, ValueError):
         return
     for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
+        _, _, named = line.partition(":")
+        controllers, found, path = named.partition(":")
+        if not found or (controllers and controller not in controllers.split(",")):
             continue
         top = root / "sys/fs/cgroup" / (controller if controllers else "")
         folder = top / path.lstrip("/")

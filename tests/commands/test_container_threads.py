@@ -41,6 +41,8 @@ def first(quota: int, period: int, at: str = "") -> dict[str, str]:
         ({OWN: "5:cpu,cpuacct:/\n"} | first(-1, 100000), None),
         ({OWN: "4:memory:/\n"} | first(100000, 100000), None),
         ({OWN: "0::/gone\n"}, None),
+        ({OWN: "no group\n\n0:\n0::/\n"} | second("200000 100000"), 2),
+        ({OWN: "0::/../other\n"} | second("200000 100000"), 2),
         ({}, None),
     ],
 )
