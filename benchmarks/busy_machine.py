@@ -23,7 +23,7 @@ from statistics import median
 import torch
 
 import winnow
-from reporting import RESULTS, machine, markdown_table, measured_apart, of_this_processor, write_results
+from reporting import RESULTS, end_in_order, machine, markdown_table, measured_apart, of_this_processor, write_results
 from winnow.commands.model_names import model_name
 from winnow.evaluate.decoding import decode, prefill
 from winnow.models import load_model, open_model
@@ -108,4 +108,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -81,6 +82,11 @@ def of_this_processor(name: str) -> str:
 def threads(count: int | str) -> str:
     """So many threads in words."""
     return f"{count} thread{'' if str(count) == '1' else 's'}"
+
+
+def end_in_order() -> None:
+    """Has SIGTERM end this process as an exit does: what it has started is stopped, too."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def resumable(main: Callable[[], None]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import subprocess
 import sys
 from dataclasses import asdict
 from math import inf
@@ -259,3 +261,22 @@ def test_few_rows_meet_weights_of_few_bits() -> None:
         assert isinstance(product, torch.Tensor)
         assert product.shape == exact.shape
         assert float((product.double() - exact).norm() / exact.norm()) < allowed[name]
+
+
+def test_programs_that_a_benchmark_started_end_with_it() -> None:
+    """The neighbor holds the other end of a pipe, which is closed when nobody has it any more."""
+    code = (
+        "from busy_machine import neighbor\n"
+        "from reporting import end_in_order\n"
+        "import time\n"
+        "end_in_order()\n"
+        "with neighbor():\n"
+        "    print('begun', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=BENCHMARKS, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.communicate(timeout=60)[0] == ""
+    assert process.returncode == 128 + signal.SIGTERM

@@ -28,7 +28,7 @@ from clients import ClientError, Wave, prompt, wave
 from contenders import PeerError, rest
 from evaluated import RESULTS, ROOT
 from llama_build import PACKAGE, SERVER, VERSION, built
-from reporting import machine, markdown_table, of_this_processor, write_results
+from reporting import end_in_order, machine, markdown_table, of_this_processor, write_results
 from server_program import Server, ServerError, running, winnow_server
 from winnow.commands.console import messages
 
@@ -275,4 +275,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()
