@@ -24,12 +24,13 @@ import torch
 
 import winnow
 from reporting import RESULTS, end_in_order, machine, markdown_table, measured_apart, of_this_processor, write_results
+from winnow.cli import ROUNDS_AWAKE
 from winnow.commands.model_names import model_name
 from winnow.evaluate.decoding import decode, prefill
 from winnow.models import load_model, open_model
 
 LOOKS = "GOMP_SPINCOUNT"
-KINDS = {"OpenMP's own, 300000": {}, "the winnow command's, 2000": {LOOKS: "2000"}}
+KINDS = {"OpenMP's own, 300000": {}, f"the winnow command's, {ROUNDS_AWAKE}": {LOOKS: ROUNDS_AWAKE}}
 """Variables of each kind: rounds in which a thread looks before it sleeps."""
 PROMPT, TOKENS, WARM_UP, METHOD = 512, 60, 4, "full"
 PHASES = ("loading_s", "prompt_s", "token_s")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from clients import ClientError, Wave, prompt, wave
-from reporting import RESULTS, machine, markdown_table, write_results
+from reporting import RESULTS, end_in_order, machine, markdown_table, write_results
 from rounds import Bench, measure
 from server_program import ServerError, running, winnow_server
 from winnow.bundled import MODEL_PATH
@@ -168,6 +168,7 @@ def page(model: str, load: Load, rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
+    end_in_order()
     try:
         main()
     except (ClientError, ServerError) as problem:

@@ -21,8 +21,8 @@ _PRODUCTS = "128"
 """Products of matrices that they keep code for, in place of 1024: more than a model has, of prompts of one length."""
 _WAITS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Variables by which GCC's OpenMP, which torch's packages bring, is told how long its threads look for work awake."""
-_ROUNDS = "2000"
-"""Rounds of that, in place of 300,000: a tenth of a millisecond, and not several whole ones."""
+ROUNDS_AWAKE = "2000"
+"""Rounds of that, in place of 300,000."""
 _THREADS = "OMP_NUM_THREADS"
 """Threads of OpenMP, which are otherwise as many as the machine has processors."""
 
@@ -46,9 +46,9 @@ def _prepare_libraries() -> None:
     for limit in _LIMITS:
         os.environ.setdefault(limit, _PRODUCTS)
     # Else a thread that waits holds the core that the one it waits for could have, where other programs want cores,
-    # too. A small model then takes minutes to load.
+    # too. A token then takes many times as long.
     if not any(name in os.environ for name in _WAITS):
-        os.environ[_WAITS[0]] = _ROUNDS
+        os.environ[_WAITS[0]] = ROUNDS_AWAKE
     from winnow.commands.container_threads import container_threads
 
     threads = None if _THREADS in os.environ else container_threads()
