@@ -88,5 +88,22 @@ class LevelPairs {
   __m512i halves_[kBits == 4 ? 1 : 2];  // Of 4 bits all; else those of a half of the outputs, a level in each byte.
 };
 
+// Calls body(pairs, i) for all pairs of inputs that share a scale, the first of which is the i-th. What comes after them in the
+// weight is asked for if `asks`.
+template <int kBits, class Body>
+__attribute__((always_inline)) inline void for_level_pairs(LevelPlanes<kBits> planes, bool asks, const Body& body) {
+  // GCC would unroll it for 6 bits, and put all requests first.
+#pragma GCC unroll 1
+  for (int64_t i = 0; i < kGroupInputs<kBits>; i += 2 * kSharing<kBits>, planes.high += kLine) {
+    if (asks && kBits > 4) planes.ask_ahead();
+    unroll<kSharing<kBits>>([&](auto place) __attribute__((always_inline)) {
+      if (asks) planes.ask_ahead();
+      const LevelPairs<kBits> pairs(planes.low, planes.high, place);
+      planes.low += kLine;
+      body(pairs, i + 2 * place);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace winnow

@@ -25,22 +25,13 @@ struct LookedUpLevels {
   // Products takes them.
   template <class Products, class Body>
   __attribute__((always_inline)) void for_pairs(const Body& body) const {
-    LevelPlanes<kBits> planes = block;
-    // GCC would unroll it for 6 bits, and put all requests first.
-#pragma GCC unroll 1
-    for (int64_t i = 0; i < kGroupInputs<kBits>; i += 2 * kSharing<kBits>, planes.high += kLine) {
-      if (asks && kBits > 4) planes.ask_ahead();
-      unroll<kSharing<kBits>>([&](auto place) __attribute__((always_inline)) {
-        if (asks) planes.ask_ahead();
-        const LevelPairs<kBits> pairs(planes.low, planes.high, place);
-        planes.low += kLine;
-        typename Products::Pairs each[kLevelSums];
-        unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
-          each[k] = Products::pairs(pairs.template numbers<k>());
-        });
-        body(i + 2 * place, each);
+    for_level_pairs(block, asks, [&](const auto& pairs, int64_t i) __attribute__((always_inline)) {
+      typename Products::Pairs each[kLevelSums];
+      unroll<kLevelSums>([&](auto k) __attribute__((always_inline)) {
+        each[k] = Products::pairs(pairs.template numbers<k>());
       });
-    }
+      body(i, each);
+    });
   }
 };
 

@@ -88,17 +88,12 @@ template <int kBits, class Body>
 __attribute__((always_inline)) inline void for_group(const winnow_linear_layer& layer, int64_t input, int64_t output,
                                                      const Body& body) {
   const LevelPlanes<kBits> whole(layer, output, input);
-  for (int64_t part = 0, i = 0; part < kScaleParts<kBits>; ++part) {
-    const LevelValues<kBits> values(scales_at<kBits>(layer, output, input + i));
-    LevelPlanes<kBits> planes = whole.part(part);
-    for (const int64_t end = i + kGroupInputs<kBits>; i < end; i += 2 * kSharing<kBits>, planes.high += kLine) {
-      if (kBits > 4) planes.ask_ahead();
-      unroll<kSharing<kBits>>([&](auto place) __attribute__((always_inline)) {
-        planes.ask_ahead();
-        body(LevelPairs<kBits>(planes.low, planes.high, place), values, i + 2 * place);
-        planes.low += kLine;
-      });
-    }
+  for (int64_t part = 0; part < kScaleParts<kBits>; ++part) {
+    const int64_t first = part * kGroupInputs<kBits>;
+    const LevelValues<kBits> values(scales_at<kBits>(layer, output, input + first));
+    for_level_pairs(whole.part(part), true, [&](const auto& pairs, int64_t i) __attribute__((always_inline)) {
+      body(pairs, values, first + i);
+    });
   }
 }
 
