@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from math import pi
 from pathlib import Path
 from random import Random
@@ -52,10 +53,12 @@ PAGE = of_this_processor("llama_cpp")
 SMALL = ("--depths", "0,64,128", "--threads", "1,2", "--steps", "2", "--rounds", "2", "--weights", "float32")
 
 
-@pytest.fixture(autouse=True)
-def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def no_rest() -> Iterator[None]:
     """Turns that begin at once: nothing is measured here."""
-    monkeypatch.setattr(contenders, "REST", 0.0)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(contenders, "REST", 0.0)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def stores(*places: int) -> list[Any]:
     return [each if at % 3 in places else pytest.param(each, marks=slow) for at, each in enumerate(STORES)]
 
 
-@pytest.mark.parametrize("store", stores(1, 2))
+@pytest.mark.parametrize("store", stores(1))
 def test_steps_from_the_same_state_agree(packed_model: Any, store: str) -> None:
     """With folding, where a method can fold."""
     case = case_of_turn(store, EVERY)

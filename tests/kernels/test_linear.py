@@ -46,12 +46,13 @@ def assert_products(weight: Weight, inputs: Tensor) -> None:
     assert found.shape == (*inputs.shape[:-1], weight.sizes[0])
     assert found.dtype == inputs.dtype
     assert found.is_contiguous()
-    exact, summed = inputs.double() @ written_out(weight).T, inputs.double().abs() @ written_out(weight).abs().T
+    held = written_out(weight)
+    exact, summed = inputs.double() @ held.T, inputs.double().abs() @ held.abs().T
     if weight.bias is not None:
         exact, summed = exact + weight.bias.double(), summed + weight.bias.double().abs()
     # A number of few bits and its middle cancel, so that what is added up is larger than their sum.
     allowed = torch.finfo(inputs.dtype).eps * exact.abs() + (1e-4 if weight.bits < 6 else 1e-5) * summed + 1e-30
-    allowed = allowed + lost_by_rounding(inputs, written_out(weight), weight.bits)
+    allowed = allowed + lost_by_rounding(inputs, held, weight.bits)
     assert bool(((found.double() - exact).abs() <= allowed).all()), native.isa()
 
 

@@ -164,16 +164,20 @@ def solved(problem: Problem) -> Solution:
     query = problem.query
     rows, heads, tokens, _ = query.shape
     found = torch.zeros(4, rows, tokens, heads, problem.matrices.outputs, dtype=torch.float64)
+    matrices = [*zip(*written_out(problem.matrices), strict=True)]
     for row in range(rows):
         held = _held(problem, row)
         for head in range(heads):
-            found[:, row, :, head] = _head(problem, held, query[row, head].double(), head)
+            found[:, row, :, head] = _head(problem, held, query[row, head].double(), matrices[head], head)
     return Solution(*found)
 
 
-def _head(problem: Problem, held: _Held, query: Tensor, head: int) -> Tensor:
-    """[4, Q, outputs]: outputs of a head for queries [Q, D], and the three ways in which they may be off."""
-    of_keys, of_values = (each[head] for each in written_out(problem.matrices))
+def _head(problem: Problem, held: _Held, query: Tensor, matrices: tuple[Tensor, Tensor], head: int) -> Tensor:
+    """[4, Q, outputs]: outputs of a head for queries [Q, D], and the three ways in which they may be off.
+
+    matrices: the head's, of keys and of values.
+    """
+    of_keys, of_values = matrices
     keys = torch.cat([held.latents @ of_keys.T, held.rotated], dim=1)
     values = held.latents @ of_values.T
     seen = _seen(held, len(query))

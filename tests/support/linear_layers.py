@@ -37,19 +37,18 @@ def levels_of(weight: Weight, together: int) -> Tensor:
     sharing = 4 // (bits - 4) if bits > 4 else 1
     groups = weight.numbers.reshape(outputs // together, inputs // 32, -1).long()
     found = torch.empty(outputs, inputs, dtype=torch.int64)
-    for output in range(outputs):
-        within, upper = output % half, output % together >= half
+    for output in range(together):
+        within, upper = output % half, output >= half
         for i in range(32):
-            of = groups[output // together]
-            level = of[:, i * half + within] >> (4 if upper else 0) & 15
+            level = groups[:, :, i * half + within] >> (4 if upper else 0) & 15
             if bits > 4:
                 run, rest = divmod(i, sharing * beside)
                 place, one = divmod(rest, beside)
                 byte = (within // 2 * beside + one) * 2 + within % 2
                 lowest = {0: 4, 1: 0, 2: 6, 3: 2}[place] + (bits - 4 if upper else 0)
-                high = of[:, 32 * half + run * half * beside + byte] >> lowest & (1 << (bits - 4)) - 1
+                high = groups[:, :, 32 * half + run * half * beside + byte] >> lowest & (1 << (bits - 4)) - 1
                 level = level + 16 * high
-            found[output, i::32] = level
+            found[output::together, i::32] = level
     return found
 
 
