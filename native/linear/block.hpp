@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "linear/channels.hpp"
 #include "simd/element.hpp"
@@ -12,10 +11,8 @@
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 
-#ifdef __AVX512BF16__
-#include "linear/avx512/channels.hpp"
-#endif
 #ifdef WINNOW_ZEN
+#include "linear/avx512/channels.hpp"
 #include "linear/avx512/looked_up.hpp"
 #endif
 
@@ -33,10 +30,10 @@ template <class T, class W>
 struct ChannelsOf {
   using Type = SingleChannels<T, W>;
 };
-#ifdef __AVX512BF16__
+#ifdef WINNOW_ZEN
 template <class W>
 struct ChannelsOf<Bf16, W> {
-  using Type = std::conditional_t<kZen, PairedChannels<W>, SingleChannels<Bf16, W>>;
+  using Type = PairedChannels<W>;
 };
 #endif
 

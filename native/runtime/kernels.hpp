@@ -65,7 +65,7 @@ struct MatrixKernels {
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.
 namespace isa {
-extern const Kernels portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
+extern const Kernels portable, avx2, avx512, avx512vnni, zen4, zen5;
 }
 
 // The same for packed.cpp.
@@ -75,7 +75,7 @@ extern const PackedKernels portable, avx2, avx512, avx512vnni, avx512bf16, zen4,
 
 // The same for matrix.cpp.
 namespace matrix {
-extern const MatrixKernels portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5, amx;
+extern const MatrixKernels portable, avx2, avx512, avx512vnni, zen4, zen5, amx;
 }
 
 }  // namespace winnow

@@ -12,14 +12,14 @@
 #include "simd/vec.hpp"
 #include "winnow_native.h"
 
-#ifdef __AVX512BF16__
+#ifdef WINNOW_ZEN
 #include "simd/avx512/pairs.hpp"
 #endif
 
 namespace winnow {
 namespace {
 
-#ifdef __AVX512BF16__
+#ifdef WINNOW_ZEN
 // In pairs of bf16, where inputs lie.
 template <int kRows>
 class PairedProducts {
