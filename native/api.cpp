@@ -362,7 +362,7 @@ int64_t winnow_read_sum(const void* data, int64_t bytes, int32_t threads) {
 }
 
 int64_t winnow_multiply(int64_t products, int32_t bits, int32_t dtype, int32_t threads) {
-  const auto multiply = winnow::active_kernels().multiply;
+  const auto multiply = winnow::active_matrix().multiply;
   std::atomic<int64_t> done{0};
   winnow::run_pieces(threads, products, kProductBlock,
                      [&](int, int64_t first, int64_t last) { done += multiply(last - first, bits, dtype); });

@@ -43,7 +43,7 @@ const InstructionSet* find(const char* name) {
     bool runs, suits = true;
   } best_first[] = {
 #ifdef WINNOW_AMX
-      {{"amx", isa::avx512vnni, packed::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
+      {{"amx", isa::avx512, packed::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
 #endif
 #ifdef WINNOW_ZEN4
       {{"zen4", isa::zen4, packed::zen4, matrix::zen4}, avx512bf16, __builtin_cpu_is("amdfam19h") != 0},
@@ -52,10 +52,10 @@ const InstructionSet* find(const char* name) {
       {{"zen5", isa::zen5, packed::zen5, matrix::zen5}, avx512bf16, __builtin_cpu_is("amd") != 0},
 #endif
 #ifdef WINNOW_AVX512BF16
-      {{"avx512bf16", isa::avx512vnni, packed::avx512bf16, matrix::avx512vnni}, avx512bf16},
+      {{"avx512bf16", isa::avx512, packed::avx512bf16, matrix::avx512vnni}, avx512bf16},
 #endif
 #ifdef WINNOW_AVX512VNNI
-      {{"avx512vnni", isa::avx512vnni, packed::avx512vnni, matrix::avx512vnni}, avx512vnni},
+      {{"avx512vnni", isa::avx512, packed::avx512vnni, matrix::avx512vnni}, avx512vnni},
 #endif
 #ifdef WINNOW_AVX512
       {{"avx512", isa::avx512, packed::avx512, matrix::avx512}, avx512},

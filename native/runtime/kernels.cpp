@@ -15,7 +15,6 @@
 #include "prune/take.hpp"
 #include "rotary/rotary.hpp"
 #include "rotate/rotate.hpp"
-#include "runtime/multiply.hpp"
 #include "runtime/read_sum.hpp"
 #include "scan/scan.hpp"
 
@@ -24,7 +23,6 @@ namespace winnow {
 constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
                                      {merge<float>, merge<Bf16>, merge<Fp16>},
                                      read_sum,
-                                     multiply,
                                      {prune<float>, prune<Bf16>, prune<Fp16>},
                                      {take<float>, take<Bf16>, take<Fp16>},
                                      {rotate<float>, rotate<Bf16>, rotate<Fp16>},

@@ -25,7 +25,6 @@ struct Kernels {
   ChunkFunction dense[kDtypes];
   MergeFunction merge[kDtypes];
   ReadFunction read;
-  MultiplyFunction multiply;
   PruneFunction prune[kDtypes];
   PruneFunction take[kDtypes];
   RotateFunction rotate[kDtypes];
@@ -61,11 +60,12 @@ struct MatrixKernels {
   ManyRowsKernel many_rows[kDtypes], many_rows_few_bits[kDtypes];  // null: there is none
   ManyRowsKernel several_rows[kDtypes], several_rows_int8[kDtypes];  // the same
   FewBitsFunctions few_bits[kDtypes];                              // null: there is none that is faster
+  MultiplyFunction multiply;
 };
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.
 namespace isa {
-extern const Kernels portable, avx2, avx512, avx512vnni, zen4, zen5;
+extern const Kernels portable, avx2, avx512, zen4, zen5;
 }
 
 // The same for packed.cpp.

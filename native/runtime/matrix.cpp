@@ -3,6 +3,7 @@
 #include "linear/choice.hpp"
 #include "matrix/chunk.hpp"
 #include "runtime/kernels.hpp"
+#include "runtime/multiply.hpp"
 
 #if defined(__AVX2__) && !defined(WINNOW_ZEN) && !defined(WINNOW_PORTABLE)
 #include "prefill/avx/rows.hpp"
@@ -36,6 +37,7 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
     {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>},
     {kSeveralRows<float>, kSeveralRows<Bf16>, kSeveralRows<Fp16>},
     {kSeveralRowsInt8<float>, kSeveralRowsInt8<Bf16>, kSeveralRowsInt8<Fp16>},
-    {kFewBitsInTiles<float>, kFewBitsInTiles<Bf16>, kFewBitsInTiles<Fp16>}};
+    {kFewBitsInTiles<float>, kFewBitsInTiles<Bf16>, kFewBitsInTiles<Fp16>},
+    multiply};
 
 }  // namespace winnow

@@ -157,7 +157,7 @@ constexpr int64_t kFewestTileRows = 3;
 template <int kBits>
 inline void few_rows_in_tiles(const winnow_linear_layer& layer, const LinearRows& all, int64_t first, int64_t last) {
   if (all.count < kFewestTileRows) {
-    return isa::avx512vnni.linear_few_bits[WINNOW_BF16].of_bits[kBits - 4](layer, all, first, last);
+    return isa::avx512.linear_few_bits[WINNOW_BF16].of_bits[kBits - 4](layer, all, first, last);
   }
   const auto* inputs = static_cast<const Bf16*>(all.inputs);
   for (int64_t row = 0; row < all.count; row += kRowsOfTile) {

@@ -222,7 +222,7 @@ inline void several_rows(const winnow_linear_layer& layer, const LinearRows& all
   const int64_t end = last % kOutputsSideBySide ? last / kOutputsAtOnce * kOutputsAtOnce : last;
   if (first < end) multiply_several<W>(layer, all, laid, first, end);
   if (end == last) return;
-  const Kernels& kernels = isa::avx512vnni;
+  const Kernels& kernels = isa::avx512;
   const auto by_vectors = (std::is_same_v<W, Int8> ? kernels.linear_int8 : kernels.linear)[WINNOW_BF16];
   by_vectors(layer, group_of(all, end - first), end, last);
 }
