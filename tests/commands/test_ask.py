@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -179,6 +180,55 @@ def test_another_system_prompt_is_found_before_the_weights_are_loaded(
     monkeypatch.setattr("winnow.commands.loading.load_model", lambda *_: pytest.fail("loaded"))
     code, _, err = winnow_run("ask", str(tmp_path / "c"), QUESTIONS[0], *told(asked))
     assert (code, "Give the same --system as to winnow compress" in err) == (1, True)
+
+
+DATED = "{% for m in messages %}{{ strftime_now('%d %b %Y %H') }} {{ m.content }} {% endfor %}"
+
+
+@pytest.fixture
+def dated(tmp_path):
+    """The bundled model with a chat template that tells the time."""
+    path = tmp_path / "dated"
+    shutil.copytree(MODEL_PATH, path)
+    (path / "chat_template.jinja").write_text(DATED)
+    return path
+
+
+def tomorrow(monkeypatch):
+    """Chat templates think that it is a day later."""
+    later = datetime.now() + timedelta(days=1, hours=1)
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", SimpleNamespace(now=lambda: later))
+
+
+def test_a_context_is_asked_on_another_day(winnow_run, monkeypatch, dated):
+    question = (QUESTIONS[0], "--json", "--max-new-tokens", "4")
+    code, _, err = winnow_run(*COMPRESS, "--model", str(dated), "-o", str(dated / "c"))
+    assert code == 0, err
+    code, today, err = winnow_run("ask", str(dated / "c"), *question)
+    assert code == 0, err
+    tomorrow(monkeypatch)
+    code, later, err = winnow_run("ask", str(dated / "c"), *question)
+    assert code == 0, err
+    assert json.loads(later)["answer"] == json.loads(today)["answer"]
+
+
+def test_a_file_without_a_day_is_of_the_day_when_it_was_made(winnow_run, monkeypatch, dated):
+    # As files that Python saved: of their day alone, so that the template has no hours.
+    (dated / "chat_template.jinja").write_text(DATED.replace(" %H", ""))
+    monkeypatch.setattr("winnow.commands.compress.on_one_day", lambda tokenizer, style, day: style)
+    code, _, err = winnow_run(*COMPRESS, "--model", str(dated), "-o", str(dated / "c"))
+    assert code == 0, err
+    assert not ContextFile.open(dated / "c").prompt
+    tomorrow(monkeypatch)
+    code, _, err = winnow_run("ask", str(dated / "c"), QUESTIONS[0], "--max-new-tokens", "2")
+    assert code == 0, err
+
+
+def test_a_file_tells_a_day_only_where_its_chat_template_does(winnow_run, dated):
+    for model, told in ((dated, ["day"]), (MODEL_PATH, [])):
+        code, _, err = winnow_run(*COMPRESS, "--model", str(model), "-o", str(dated / "c"), "--force")
+        assert code == 0, err
+        assert list(ContextFile.open(dated / "c").prompt) == told
 
 
 def test_drawn_answers(winnow_run):

@@ -58,6 +58,7 @@ STYLES = st.builds(
     chat_template=st.booleans(),
     system=st.none() | st.text(),
     template=st.none() | st.just("{document}{question}"),
+    day=st.none() | st.dates().map(str),
 )
 
 
@@ -68,7 +69,9 @@ def test_facts_come_back(style):
     assert (style == USUAL) == (not facts) == (not style.named_facts())
 
 
-@pytest.mark.parametrize("facts", [{"template": 3}, {"lead": True}, [], {"template": "no place"}])
+@pytest.mark.parametrize(
+    "facts", [{"template": 3}, {"lead": True}, [], {"template": "no place"}, {"day": "today"}, {"day": ""}]
+)
 def test_facts_of_no_style_are_refused(facts):
     with pytest.raises(PromptError):
         PromptStyle.of_facts(facts, "a file")

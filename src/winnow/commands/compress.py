@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from winnow.commands.prompt_options import question_room, shortened, style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.evaluate.answering import CompressedDocument, compress_document
 from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.evaluate.turns import on_one_day
 from winnow.models import ModelSource, open_model
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 
@@ -54,6 +56,8 @@ def compress(options: CompressOptions) -> None:
     with stage("Reading the document"):
         text = read_document(options.document)
         source = open_model(options.model)
+        # Asked on another day, the file still begins as its questions' prompts do.
+        style = on_one_day(source.tokenizer, style, date.today().isoformat())
         if options.truncate:
             text = shortened(source, text, PROBES, style, question_room(source), "The document")
         tokens = document_start(source.tokenizer, text, style)

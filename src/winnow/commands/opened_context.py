@@ -20,6 +20,7 @@ from winnow.commands.options.shared import DeviceOptions, ModelOptions, PromptOp
 from winnow.commands.progress import stage
 from winnow.commands.prompt_options import style_of
 from winnow.evaluate.prompts import encode_prompt
+from winnow.evaluate.turns import on_one_day
 from winnow.models import DTYPES, WEIGHTS, ModelSource, open_model
 from winnow.tasks.prompt_style import PromptStyle
 
@@ -87,6 +88,8 @@ def _style(path: Path, file: ContextFile, source: ModelSource, document: str, as
     with stage("Reading the context"):
         file.verify()
         style = style_of(asked, PromptStyle.of_facts(file.prompt, str(path)))
+        if file.facts.made is not None:  # what Python saved tells the day in this place only
+            style = on_one_day(source.tokenizer, style, file.facts.made.date)
         _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, style))
     return style
 
@@ -127,8 +130,8 @@ def _check_start(path: Path, file: ContextFile, prompt: Tensor) -> None:
     if not _begins(prompt, file.input_ids):
         raise InputError(
             f"{path} does not hold the start of a prompt about its document: it was compressed with another system "
-            "prompt or prompt template, on another day (if the model's chat template writes the date), or saved with "
-            "another text. Give the same --system as to winnow compress, or compress the document again."
+            "prompt or prompt template, or saved with another text. Give the same --system as to winnow compress, or "
+            "compress the document again."
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from winnow.errors import PromptError
+from winnow.evaluate.told_day import telling, tells_day
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 from winnow.tasks.prompts import format_prompt, plain_prompt
 
@@ -51,7 +52,7 @@ def conversation_text(
     for number, turn in enumerate(turns):
         messages += [_asked(subject, turn.question, number), {"role": "assistant", "content": turn.answer}]
     messages.append(_asked(subject, question, len(turns)))
-    return chat_text(tokenizer, messages)
+    return chat_text(tokenizer, messages, style.day)
 
 
 def answered(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str, style: PromptStyle = USUAL) -> str:
@@ -69,16 +70,31 @@ def templated(tokenizer: PreTrainedTokenizerBase, style: PromptStyle = USUAL) ->
     return style.chat_template and getattr(tokenizer, "chat_template", None) is not None
 
 
-def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
+def on_one_day(tokenizer: PreTrainedTokenizerBase, style: PromptStyle, day: str) -> PromptStyle:
+    """A style whose prompts are the same on every day: if its chat template tells the day, it will tell this one."""
+    tells = templated(tokenizer, style) and tells_day(tokenizer.chat_template)
+    return replace(style, day=day) if tells and style.day is None else style
+
+
+def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], day: str | None = None) -> str:
     """Messages ("role", "content") as the chat template writes them, ready for the next answer.
+
+    day: the one that the template tells, as in `PromptStyle`.
 
     Raises:
         PromptError: the template refuses them.
     """
+    template = None if day is None else telling(tokenizer.get_chat_template(), day)
     try:
-        # Models that think aloud would spend the whole answer on it; templates without the switch ignore it.
         return str(
-            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+            tokenizer.apply_chat_template(
+                messages,
+                chat_template=template,
+                tokenize=False,
+                add_generation_prompt=True,
+                # Models that think aloud would spend the whole answer on it; templates without the switch ignore it.
+                enable_thinking=False,
+            )
         )
     except TemplateError as problem:
         raise PromptError(

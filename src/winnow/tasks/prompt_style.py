@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from datetime import date
 from typing import Any
 
 from winnow.errors import PromptError
@@ -20,7 +21,7 @@ _KNOWN = (*_NEEDED, "system")
 class PromptStyle:
     """The form of a prompt: chat template, system prompt and template around a document and a question.
 
-    Raises PromptError for a template that cannot be filled.
+    Raises PromptError for a template that cannot be filled, and for a day that is none.
     """
 
     chat_template: bool = True
@@ -31,10 +32,14 @@ class PromptStyle:
     template: str | None = None
     """Text of the first question with its document. It contains {document}, {question} and, optionally, {system}, and
     goes inside the chat template, if one is used. None: document, blank line, question, or a plain form of it."""
+    day: str | None = None
+    """The day that a chat template tells the model, as in ISO 8601: "2026-11-27". None: today."""
 
     def __post_init__(self) -> None:
         if self.template is not None:
             _check(self.template)
+        if self.day is not None:
+            _check_day(self.day)
 
     @property
     def places_system(self) -> bool:
@@ -75,6 +80,13 @@ class PromptStyle:
 
 USUAL = PromptStyle()
 """The chat template where there is one, nothing else."""
+
+
+def _check_day(day: str) -> None:
+    try:
+        date.fromisoformat(day)
+    except ValueError:
+        raise PromptError(f"{day!r} is no day; write one as 2026-11-27.") from None
 
 
 def _check(template: str) -> None:
