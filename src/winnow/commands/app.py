@@ -42,7 +42,8 @@ _BRITISH = {"licence": "license"}
 app = typer.Typer(
     name="winnow",
     help="Long-context language models in a fraction of their KV-cache memory.",
-    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 70 unexpected error, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 not confirmed (heads verify), 70 unexpected error, "
+    "130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
