@@ -246,7 +246,7 @@ int32_t winnow_mix(const winnow_mixture* mixture, int64_t tokens, const int64_t*
   return with_memory([&] { winnow::mix(*mixture, tokens, experts, weights, inputs, outputs, threads); });
 }
 
-int32_t winnow_multiplies_many(int32_t dtype) { return winnow::active_matrix().many_rows[dtype].multiply != nullptr; }
+int32_t winnow_multiplies_many(int32_t dtype) { return winnow::active_matrix().many_rows.plain[dtype].multiply != nullptr; }
 
 int64_t winnow_nibble_outputs(int32_t dtype) { return winnow::active_kernels().linear_few_bits[dtype].outputs; }
 

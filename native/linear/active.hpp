@@ -38,9 +38,8 @@ inline bool serves(const ManyRowsKernel& kernel, const winnow_linear_layer& laye
 // The kernel for so many rows, if there are many, or several, and there is one for them.
 inline const ManyRowsKernel* kernel_of_many(const winnow_linear_layer& layer, int64_t rows) {
   const MatrixKernels& kernels = active_matrix();
-  const ManyRowsKernel& several = (layer.bits == 8 ? kernels.several_rows_int8 : kernels.several_rows)[layer.dtype];
-  if (layer.bits >= 8 && rows <= several.most_rows && serves(several, layer, rows)) return &several;
-  const ManyRowsKernel& many = (layer.bits < 16 ? kernels.many_rows_few_bits : kernels.many_rows)[layer.dtype];
+  const ManyRowsKernel &several = kernels.several_rows.of(layer), &many = kernels.many_rows.of(layer);
+  if (rows <= several.most_rows && serves(several, layer, rows)) return &several;
   return serves(many, layer, rows) ? &many : nullptr;
 }
 

@@ -16,15 +16,20 @@
 #include "linear/avx512/paired_rows.hpp"
 #elif defined(__AVX2__) && !defined(WINNOW_PORTABLE)
 #include "linear/avx/rounded_rows.hpp"
+#ifndef __AVX512F__
+#include "linear/avx2/level_rows.hpp"
+#endif
 #endif
 
 namespace winnow {
 namespace {
 
-// Those of a weight in the dtype of the inputs and of one of few bits; null where fp32 keeps more digits, and where torch
-// multiplies bf16 as fast.
+// Those of a weight in the dtype of the inputs, of one in 8 bits, and of 4 to 6; null where fp32 keeps more digits, and where
+// torch multiplies bf16 as fast.
 template <class T>
 constexpr ManyRowsKernel kManyRows = {};
+template <class T>
+constexpr ManyRowsKernel kManyRowsInt8 = {};
 template <class T>
 constexpr ManyRowsKernel kManyRowsFewBits = {};
 #ifdef __AMX_INT8__
@@ -32,19 +37,30 @@ template <>
 constexpr ManyRowsKernel kManyRows<Bf16> = {lay_row_in_tiles, tiled_row_bytes, rows_in_tiles,  tile_scratch_bytes,
                                             1,                kRowsOfSums,     kOutputsInTiles};
 template <>
+constexpr ManyRowsKernel kManyRowsInt8<Bf16> = kManyRows<Bf16>;
+template <>
 constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRows<Bf16>;
 #elif defined(WINNOW_ZEN)
 template <>
 constexpr ManyRowsKernel kManyRows<Bf16> = {nullptr, nullptr, paired_rows, paired_scratch_bytes, 2, kRowsOfSums};
 template <>
-constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = {round_row_to_bytes, byte_row_bytes, rows_in_bytes,
-                                                   byte_scratch_bytes, 1,              kRowsOfSums};
+constexpr ManyRowsKernel kManyRowsInt8<Bf16> = {round_row_to_bytes, byte_row_bytes, rows_in_bytes,
+                                                byte_scratch_bytes, 1,              kRowsOfSums};
+template <>
+constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRowsInt8<Bf16>;
 #elif defined(__AVX2__) && !defined(WINNOW_PORTABLE)
 template <>
 constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>,       rounded_row_bytes, rows_in_whole_numbers<Bf16>,
                                             rounded_scratch_bytes, 1,                 std::numeric_limits<int64_t>::max()};
 template <>
+constexpr ManyRowsKernel kManyRowsInt8<Bf16> = kManyRows<Bf16>;
+template <>
+#ifdef __AVX512F__
 constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRows<Bf16>;
+#else
+constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = {
+    round_to_levels<int8_t>, level_row_bytes<int8_t>, rows_by_levels<int8_t>, level_scratch_bytes<int8_t>, 1, kRowsOfSums};
+#endif
 #endif
 
 // Those of fewer rows, of a weight in the dtype of the inputs, of one in 8 bits, and of 4 to 6; null where vectors multiply few
@@ -53,6 +69,8 @@ template <class T>
 constexpr ManyRowsKernel kSeveralRows = {};
 template <class T>
 constexpr ManyRowsKernel kSeveralRowsInt8 = {};
+template <class T>
+constexpr ManyRowsKernel kSeveralRowsFewBits = {};
 template <class T>
 constexpr FewBitsFunctions kFewBitsInTiles = {};
 #ifdef __AMX_INT8__
@@ -65,6 +83,12 @@ constexpr ManyRowsKernel kSeveralRowsInt8<Bf16> = {lay_column,    column_bytes, 
 template <>
 constexpr FewBitsFunctions kFewBitsInTiles<Bf16> = {{few_rows_in_tiles<4>, few_rows_in_tiles<5>, few_rows_in_tiles<6>},
                                                     kOutputsAtOnce};
+#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
+template <>
+constexpr ManyRowsKernel kSeveralRowsFewBits<Bf16> = {
+    round_to_levels<int16_t>,     level_row_bytes<int16_t>, rows_by_levels<int16_t>,
+    level_scratch_bytes<int16_t>, 1,                        kMostOfHalves,
+    kOutputsAtOnce,               kFewestByLevels};
 #endif
 
 }  // namespace

@@ -51,15 +51,23 @@ struct PackedKernels {
 // True where products of matrices are faster for a chunk than functions that read it where it lies.
 using ServesFunction = bool (*)(const Shape&, const Chunk&);
 
+// Of linear layers whose weight is in the dtype of the inputs, in 8 bits, and in 4 to 6; null where there is none.
+struct RowsKernels {
+  ManyRowsKernel plain[kDtypes], int8[kDtypes], few_bits[kDtypes];
+
+  const ManyRowsKernel& of(const winnow_linear_layer& layer) const {
+    return (layer.bits < 8 ? few_bits : layer.bits == 8 ? int8 : plain)[layer.dtype];
+  }
+};
+
 struct MatrixKernels {
   ChunkFunction dense[kDtypes];
   ChunkFunction packed[kDtypes];
   ServesFunction serves[kDtypes];
   const PrefillKernel* prefill[kDtypes];  // null: there is none that is faster
   ChunkFunction latent[kDtypes];
-  ManyRowsKernel many_rows[kDtypes], many_rows_few_bits[kDtypes];  // null: there is none
-  ManyRowsKernel several_rows[kDtypes], several_rows_int8[kDtypes];  // the same
-  FewBitsFunctions few_bits[kDtypes];                              // null: there is none that is faster
+  RowsKernels many_rows, several_rows;
+  FewBitsFunctions few_bits[kDtypes];  // null: there is none that is faster
   MultiplyFunction multiply;
 };
 

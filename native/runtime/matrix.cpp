@@ -33,10 +33,12 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
 #endif
 #endif
     {latent_dense_chunk<float>, latent_dense_chunk<Bf16>, latent_dense_chunk<Fp16>},
-    {kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
-    {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>},
-    {kSeveralRows<float>, kSeveralRows<Bf16>, kSeveralRows<Fp16>},
-    {kSeveralRowsInt8<float>, kSeveralRowsInt8<Bf16>, kSeveralRowsInt8<Fp16>},
+    {{kManyRows<float>, kManyRows<Bf16>, kManyRows<Fp16>},
+     {kManyRowsInt8<float>, kManyRowsInt8<Bf16>, kManyRowsInt8<Fp16>},
+     {kManyRowsFewBits<float>, kManyRowsFewBits<Bf16>, kManyRowsFewBits<Fp16>}},
+    {{kSeveralRows<float>, kSeveralRows<Bf16>, kSeveralRows<Fp16>},
+     {kSeveralRowsInt8<float>, kSeveralRowsInt8<Bf16>, kSeveralRowsInt8<Fp16>},
+     {kSeveralRowsFewBits<float>, kSeveralRowsFewBits<Bf16>, kSeveralRowsFewBits<Fp16>}},
     {kFewBitsInTiles<float>, kFewBitsInTiles<Bf16>, kFewBitsInTiles<Fp16>},
     multiply};
 

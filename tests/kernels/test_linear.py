@@ -13,7 +13,7 @@ from torch import Tensor
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
 from support.linear_layers import layer, levels_of, reads
-from support.many_rows import FEW_ROWS, as_bytes, lost_by_rounding
+from support.many_rows import FEW_ROWS, FEW_ROWS_OF_LEVELS, MOST_BYTE, MOST_WHOLE, as_steps, lost_by_rounding
 from winnow.kernels import native
 from winnow.kernels.linear import LinearPlan, Weight, multiplies_many, outputs_together
 
@@ -161,7 +161,7 @@ def test_a_plan_serves_several_threads() -> None:
 def test_the_number_of_threads_changes_nothing(bits: int, outputs: int) -> None:
     dtype = torch.float32 if bits == 16 else torch.bfloat16
     weight = layer(outputs, 640, bits, dtype, bias=True)
-    if bits < 8 and native.isa() not in TOGETHER:
+    if bits < 8 and not reads(dtype, bits):
         pytest.skip("no kernel of so few bits for this instruction set")
     plan, given, used = LinearPlan(weight), torch.randn(3, 640).to(dtype), torch.get_num_threads()
     found = []
@@ -178,8 +178,8 @@ def test_many_rows_are_the_same_with_any_threads_and_beside_others(
     bits: int, rows: int, inputs: int, outputs: int
 ) -> None:
     """In parts of the rows for each thread, in one, and in so many rows, or numbers, that there are two passes."""
-    if not multiplies_many(torch.bfloat16):
-        pytest.skip("made for few rows here")
+    if not multiplies_many(torch.bfloat16) or (bits < 8 and not reads(torch.bfloat16, bits)):
+        pytest.skip("made for few rows here, or not for so few bits")
     weight, used = layer(outputs, inputs, bits, torch.bfloat16, bias=True), torch.get_num_threads()
     plan, given = LinearPlan(weight), torch.randn(rows, inputs).bfloat16()
     assert_products(weight, given)
@@ -209,15 +209,40 @@ def test_many_rows_are_bytes_where_weights_have_few_bits(
     weight = layer(64 * blocks - (bits == 8), 32 * groups - (bits == 8), bits, torch.bfloat16, bias=False)
     given = (torch.randn(rows, weight.sizes[1]) + mean).bfloat16()
     given[:, ::7] *= 40
-    taken, of = as_bytes(given), written_out(weight)
-    exact, summed = taken @ of.T, taken.abs() @ of.abs().T
     for isa in isas:
         native.select_isa(isa)
         if isa.startswith("zen"):
-            found = LinearPlan(weight).run(given).double()
-            # A number of few bits and its middle cancel, as above.
-            allowed = torch.finfo(torch.bfloat16).eps * exact.abs() + (1e-4 if bits < 6 else 1e-5) * summed
-            assert bool(((found - exact).abs() <= allowed).all())
+            assert_products_of_steps(weight, given, MOST_BYTE)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 20),
+    st.integers(FEW_ROWS_OF_LEVELS + 1, 140),
+    st.floats(-30, 30),
+    st.integers(0, 99),
+)
+def test_rows_are_whole_numbers_where_avx2_multiplies_levels(
+    isas: list[str], blocks: int, groups: int, rows: int, mean: float, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    weight = layer(64 * blocks, 32 * groups, 4, torch.bfloat16, bias=False)
+    given = (torch.randn(rows, weight.sizes[1]) + mean).bfloat16()
+    given[:, ::7] *= 40
+    if "avx2" in isas:
+        native.select_isa("avx2")
+        assert_products_of_steps(weight, given, MOST_WHOLE if rows <= FEW_ROWS else MOST_BYTE)
+
+
+def assert_products_of_steps(weight: Weight, given: Tensor, steps: int) -> None:
+    """Outputs are those of inputs as whole numbers, the largest of which are so many steps."""
+    taken, of = as_steps(given, steps), written_out(weight)
+    exact, summed = taken @ of.T, taken.abs() @ of.abs().T
+    found = LinearPlan(weight).run(given).double()
+    # A number of few bits and its middle cancel, as above.
+    allowed = torch.finfo(torch.bfloat16).eps * exact.abs() + (1e-4 if weight.bits < 6 else 1e-5) * summed
+    assert bool(((found - exact).abs() <= allowed).all())
 
 
 @pytest.mark.parametrize("bits", [16, 8, 6, 5, 4])

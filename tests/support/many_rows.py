@@ -11,12 +11,14 @@ from winnow.kernels import native
 from winnow.kernels.linear import multiplies_many
 
 FEW_ROWS = 32
-"""Rows up to which numbers are multiplied as they are, wherever it is."""
+"""Rows up to which numbers are multiplied as they are, wherever it is; but for AVX2 and 4 bits."""
+FEW_ROWS_OF_LEVELS = 2
+"""The same with AVX2, of a weight of 4 bits."""
 ROUNDED = 2**-8
 """Relative error of a number that bfloat16 does not hold, at the most: half of what is between two of them."""
-TOGETHER, MOST_INPUT, MOST_WEIGHT, MOST_BYTE = 64, 8191, 4095, 127
-"""Numbers that share a scale where they become whole ones, and the largest of them: of 16 bits, of inputs and weights,
-and of bytes."""
+TOGETHER, MOST_INPUT, MOST_WEIGHT, MOST_BYTE, MOST_WHOLE = 64, 8191, 4095, 127, 32767
+"""Numbers that share a scale where they become whole ones, and the largest of them: of 16 bits, of inputs and weights;
+of bytes; and of inputs of 16 bits that meet levels."""
 
 
 def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
@@ -25,9 +27,11 @@ def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
     bits: of the weight as it is stored.
     """
     lost = torch.zeros(*inputs.shape[:-1], len(weight)).double()
-    if inputs.shape[:-1].numel() <= FEW_ROWS or not multiplies_many(inputs.dtype):
+    rows = inputs.shape[:-1].numel()
+    of_levels = native.isa() == "avx2" and bits == 4
+    if rows <= (FEW_ROWS_OF_LEVELS if of_levels else FEW_ROWS) or not multiplies_many(inputs.dtype):
         return lost
-    if native.isa() in IN_WHOLE_NUMBERS:
+    if native.isa() in IN_WHOLE_NUMBERS and not of_levels:
         return _lost_by_whole_numbers(inputs, weight)
     if bits == 16:
         return lost
@@ -36,16 +40,16 @@ def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
         return lost if bits == 8 else inputs.double().abs() @ weight.double().abs().T * ROUNDED
     # Half a step of each input, but for what the quotient by a step is rounded.
     (_, largest), (weights, _) = _in_blocks(inputs), _in_blocks(weight)
-    return largest / MOST_BYTE * (0.5 + 1e-4) @ weights.T
+    most = MOST_WHOLE if of_levels and rows <= FEW_ROWS else MOST_BYTE
+    return largest / most * (0.5 + 1e-4) @ weights.T
 
 
-def as_bytes(inputs: Tensor) -> Tensor:
-    """[..., I] fp64, what inputs are taken for in bytes: 127 steps to the largest of 64 beside each other."""
+def as_steps(inputs: Tensor, steps: int = MOST_BYTE) -> Tensor:
+    """[..., I] fp64, what inputs are taken for: of 64 beside each other, so many steps are the largest."""
     blocks = pad(inputs.float(), (0, -inputs.shape[-1] % TOGETHER)).unflatten(-1, (-1, TOGETHER))
     largest = blocks.abs().amax(-1, keepdim=True)
-    most = torch.full_like(largest, MOST_BYTE)  # not a Python number, whose quotient is a product with an inverse
-    steps = torch.where(largest > 1e-30, most / largest, 0)
-    found = (blocks * steps).round().double() * largest.double() / MOST_BYTE
+    most = torch.full_like(largest, steps)  # not a Python number, whose quotient is a product with an inverse
+    found = (blocks * torch.where(largest > 1e-30, most / largest, 0)).round().double() * largest.double() / steps
     return found.flatten(-2)[..., : inputs.shape[-1]]
 
 

@@ -1,7 +1,4 @@
-// A block of a weight as whole numbers, for AVX-512.
-//
-// Numbers in bf16 are turned in pairs of inputs, of which the largest of an output is known before one of them is in fp32.
-// Those of 8 bits are whole already, and keep their scale. What levels of 4 to 6 bits stand for is written as fp32 first.
+// A block of a weight as whole numbers, for AVX-512. What levels of 4 to 6 bits stand for is written as fp32 first.
 #pragma once
 
 #include <immintrin.h>
@@ -9,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "linear/avx/columns.hpp"
+#include "linear/avx/turned_rows.hpp"
 #include "linear/avx512/level_values.hpp"
 #include "linear/avx512/levels.hpp"
 #include "linear/contract.hpp"
@@ -26,6 +23,18 @@ namespace winnow {
 namespace {
 
 static_assert(2 * kPanelOutputs == kOutputsAtOnce, "a panel has half of a block's outputs");
+
+// A block of inputs of a panel's outputs. Those that there are not are zero.
+struct WeightColumns {
+  alignas(64) float numbers[kRoundedTogether][kPanelOutputs];
+
+  // Zeros for inputs from the `first` on.
+  void clear_from(int64_t first) {
+    for (int64_t i = first; i < kRoundedTogether; ++i) {
+      for (int64_t o = 0; o < kPanelOutputs; o += Vec::width) store(numbers[i] + o, broadcast(0.0f));
+    }
+  }
+};
 
 // Numbers of even outputs and of odd ones -> all in their order.
 inline void store_in_order(Vec even, Vec odd, float (&to)[kPanelOutputs]) {
@@ -48,63 +57,6 @@ inline void read_levels(const winnow_linear_layer& layer, int64_t input, int64_t
     });
   }
   columns.clear_from(inputs);
-}
-
-// The first n of 32 numbers of a row, as 16 bits each; the others are zero.
-inline __mmask32 first_numbers(int64_t n) {
-  return n < 2 * Vec::width ? static_cast<__mmask32>((uint64_t{1} << (n < 0 ? 0 : n)) - 1) : ~__mmask32{0};
-}
-inline __m512i read_pairs(const Bf16* p, int64_t n) { return _mm512_maskz_loadu_epi16(first_numbers(n), p); }
-inline __m512i read_pairs(const Int8* p, int64_t n) {
-  return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(first_numbers(n), p));
-}
-
-// Pairs of inputs of a block, of a vector of outputs each; zero for those that there are not.
-using TurnedPairs = __m512i[kRoundedTogether / 2];
-
-// Those of a weight in rows of type W.
-template <class W>
-inline void turn_rows(const winnow_linear_layer& layer, int64_t input, int64_t output, TurnedPairs& to) {
-  const W* weight = static_cast<const W*>(layer.weight) + output * layer.inputs + input;
-  const int64_t outputs = layer.outputs - output, inputs = layer.inputs - input;
-  for (int64_t first = 0; first < kRoundedTogether; first += 2 * Vec::width) {
-    __m512i rows[Vec::width];
-    for (int64_t r = 0; r < Vec::width; ++r) {
-      rows[r] = r < outputs ? read_pairs(weight + r * layer.inputs + first, inputs - first) : _mm512_setzero_si512();
-    }
-    transpose(rows);
-    for (int64_t i = 0; i < Vec::width; ++i) to[first / 2 + i] = rows[i];
-  }
-}
-
-// The size of the largest number of each output.
-inline Vec largest_of(const TurnedPairs& pairs) {
-  __m512i most = _mm512_setzero_si512();
-  for (const __m512i each : pairs) most = _mm512_max_epu16(most, _mm512_and_si512(each, _mm512_set1_epi16(0x7fff)));
-  return of_size(larger(size_bits(lower(Bf16{}, most)), size_bits(upper(Bf16{}, most))));
-}
-
-inline void round_rows(const winnow_linear_layer& layer, int64_t input, int64_t output, int16_t* to, float* scales) {
-  for (int64_t o = 0; o < kPanelOutputs; o += Vec::width) {
-    TurnedPairs pairs;
-    turn_rows<Bf16>(layer, input, output + o, pairs);
-    const RoundedScale scale(largest_of(pairs), kMostWeight);
-    store(scales + o, scale.back);
-    for (int64_t i = 0; i < kRoundedTogether / 2; ++i) {
-      const Whole first = round_whole(lower(Bf16{}, pairs[i]), scale.to);
-      const Whole second = round_whole(upper(Bf16{}, pairs[i]), scale.to);
-      store_pairs(to + 2 * (i * kPanelOutputs + o), join_pairs(first, second));
-    }
-  }
-}
-
-inline void turn_bytes(const winnow_linear_layer& layer, int64_t input, int64_t output, int16_t* to, float* scales) {
-  for (int64_t o = 0; o < kPanelOutputs; o += Vec::width) {
-    TurnedPairs pairs;
-    turn_rows<Int8>(layer, input, output + o, pairs);
-    store(scales + o, scales_of<Bf16>(layer, output + o));
-    for (int64_t i = 0; i < kRoundedTogether / 2; ++i) store_pairs(to + 2 * (i * kPanelOutputs + o), {pairs[i]});
-  }
 }
 
 template <int kBits>

@@ -34,20 +34,45 @@ inline void store_whole(const Vec (&numbers)[kRoundedTogether / Vec::width], Vec
   }
 }
 
-// A block of inputs from `from` on, of which `count` are there.
+// A block of inputs from `from` on, of which `count` are there, with the size of the largest in every lane.
+struct InputBlock {
+  Vec numbers[kRoundedTogether / Vec::width];
+  Vec largest;
+
+  template <class T>
+  InputBlock(const T* from, int64_t count) {
+    Whole most = no_whole();
+    for (Vec& some : numbers) {
+      some = count > 0 ? load_up_to(from, count) : broadcast(0.0f);
+      most = larger(most, size_bits(some));
+      from += Vec::width;
+      count -= Vec::width;
+    }
+    largest = of_size(largest_lane(most));
+  }
+};
+
 template <class T>
 inline void round_inputs(const T* from, int64_t count, int16_t* to, float* scale) {
-  constexpr int kVectors = kRoundedTogether / Vec::width;
-  Vec numbers[kVectors];
-  Whole largest = no_whole();
-  for (int v = 0; v < kVectors; ++v) {
-    const int64_t rest = count - v * Vec::width;
-    numbers[v] = rest > 0 ? load_up_to(from + v * Vec::width, rest) : broadcast(0.0f);
-    largest = larger(largest, size_bits(numbers[v]));
-  }
-  const RoundedScale scales(of_size(largest_lane(largest)), kMostInput);
-  store_whole(numbers, scales.to, to);
+  const InputBlock block(from, count);
+  const RoundedScale scales(block.largest, kMostInput);
+  store_whole(block.numbers, scales.to, to);
   store_first(scale, scales.back, 1);
+}
+
+// Pairs of a block's numbers, of a vector of outputs each.
+using TurnedPairs = Whole[kRoundedTogether / 2];
+
+// Pairs of bf16, as pairs of whole numbers behind each other, kPanelOutputs lanes apart, with a scale for each output.
+inline void round_pairs(const TurnedPairs& pairs, int16_t* to, float* scales) {
+  Whole most = no_whole();
+  for (const Whole each : pairs) most = larger_sizes(most, each);
+  const RoundedScale scale(of_size(larger(size_bits(first_of(most)), size_bits(second_of(most)))), kMostWeight);
+  store(scales, scale.back);
+  for (const Whole each : pairs) {
+    store_pairs(to, join_pairs(round_whole(first_of(each), scale.to), round_whole(second_of(each), scale.to)));
+    to += 2 * kPanelOutputs;
+  }
 }
 
 // A block of a panel, as pairs of inputs [kRoundedTogether / 2, kPanelOutputs, 2], with a scale for each output.

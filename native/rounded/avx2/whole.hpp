@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "simd/avx2.hpp"
+#include "simd/element.hpp"
 #include "simd/vec.hpp"
 
 namespace winnow {
@@ -61,6 +62,32 @@ inline Whole largest_lane(Whole a) {
   return {_mm256_broadcastd_epi32(most)};
 }
 
+// As many pairs of bf16 as a vector has, or of whole numbers of 8 bits as 16: the first n numbers at p, or all if there are
+// more; the others are zero and their memory is not touched.
+inline Whole read_pairs(const Bf16* p, int64_t n) {
+  if (n >= 2 * Vec::width) return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+  Bf16 padded[2 * Vec::width] = {};
+  if (n > 0) std::memcpy(padded, p, static_cast<size_t>(n) * sizeof(Bf16));
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(padded))};
+}
+inline Whole read_pairs(const Int8* p, int64_t n) {
+  if (n >= 2 * Vec::width) return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+  Int8 padded[2 * Vec::width] = {};
+  if (n > 0) std::memcpy(padded, p, static_cast<size_t>(n));
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(padded)))};
+}
+
+// The first numbers of pairs of bf16, and the second ones.
+inline Vec first_of(Whole pairs) { return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs.v, 16))}; }
+inline Vec second_of(Whole pairs) {
+  return {_mm256_castsi256_ps(_mm256_and_si256(pairs.v, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+
+// The larger sizes of pairs of bf16, of which `most` are sizes.
+inline Whole larger_sizes(Whole most, Whole pairs) {
+  return {_mm256_max_epu16(most.v, _mm256_and_si256(pairs.v, _mm256_set1_epi16(0x7fff)))};
+}
+
 // Lane j of row i becomes lane i of row j.
 inline void transpose(Vec (&rows)[8]) {
   Vec pairs[8], fours[8];
@@ -78,6 +105,12 @@ inline void transpose(Vec (&rows)[8]) {
     rows[i] = {_mm256_permute2f128_ps(fours[i].v, fours[i + 4].v, 0x20)};
     rows[i + 4] = {_mm256_permute2f128_ps(fours[i].v, fours[i + 4].v, 0x31)};
   }
+}
+inline void transpose(Whole (&rows)[8]) {
+  Vec lanes[8];
+  for (int i = 0; i < 8; ++i) lanes[i] = {_mm256_castsi256_ps(rows[i].v)};
+  transpose(lanes);
+  for (int i = 0; i < 8; ++i) rows[i] = {_mm256_castps_si256(lanes[i].v)};
 }
 
 }  // namespace

@@ -58,7 +58,32 @@ inline Whole larger(Whole a, Whole b) { return {_mm512_max_epi32(a.v, b.v)}; }
 // The largest lane in every lane.
 inline Whole largest_lane(Whole a) { return {_mm512_set1_epi32(_mm512_reduce_max_epi32(a.v))}; }
 
+// As many pairs of bf16 as a vector has, or of whole numbers of 8 bits as 16: the first n numbers at p, or all if there are
+// more; the others are zero and their memory is not touched.
+inline __mmask32 first_numbers(int64_t n) {
+  return n < 2 * Vec::width ? static_cast<__mmask32>((uint64_t{1} << (n < 0 ? 0 : n)) - 1) : ~__mmask32{0};
+}
+inline Whole read_pairs(const Bf16* p, int64_t n) { return {_mm512_maskz_loadu_epi16(first_numbers(n), p)}; }
+inline Whole read_pairs(const Int8* p, int64_t n) {
+  return {_mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(first_numbers(n), p))};
+}
+
+// The first numbers of pairs of bf16, and the second ones.
+inline Vec first_of(Whole pairs) { return lower(Bf16{}, pairs.v); }
+inline Vec second_of(Whole pairs) { return upper(Bf16{}, pairs.v); }
+
+// The larger sizes of pairs of bf16, of which `most` are sizes.
+inline Whole larger_sizes(Whole most, Whole pairs) {
+  return {_mm512_max_epu16(most.v, _mm512_and_si512(pairs.v, _mm512_set1_epi16(0x7fff)))};
+}
+
 // Lane j of row i becomes lane i of row j.
+inline void transpose(Whole (&rows)[16]) {
+  __m512i words[16];
+  for (int i = 0; i < 16; ++i) words[i] = rows[i].v;
+  transpose(words);
+  for (int i = 0; i < 16; ++i) rows[i] = {words[i]};
+}
 inline void transpose(Vec (&rows)[16]) {
   __m512i words[16];
   for (int i = 0; i < 16; ++i) words[i] = _mm512_castps_si512(rows[i].v);
