@@ -51,6 +51,7 @@ def test_what_is_said_counts():
 
 def test_nothing_is_asked_for_with_null():
     assert chat(reasoning_effort=None, audio=None, prediction=None, n=None, tool_choice=None) == chat()
+    assert chat(parallel_tool_calls=None, stream_options={"include_usage": None}) == chat()
     silent = {**ASKED["messages"][0], "tool_calls": None, "function_call": None, "audio": None, "name": "Bob"}
     answer = {"role": "assistant", "content": "I", "tool_calls": [], "refusal": None, "annotations": []}
     found = read_chat({"messages": [silent, answer, silent]})

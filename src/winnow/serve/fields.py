@@ -40,7 +40,9 @@ def number(given: Mapping[str, Any], name: str, least: float, most: float) -> fl
 
 def truth(given: Mapping[str, Any], name: str, otherwise: bool = False) -> bool:
     """True or false."""
-    value = given.get(name, otherwise)
+    value = given.get(name)
+    if value is None:
+        return otherwise
     if not isinstance(value, bool):
         raise Refused(f"{name} must be true or false.", name)
     return value

@@ -44,12 +44,15 @@ class HeldConversations:
 
     def keep(self, kind: Hashable, conversation: Held) -> None:
         """Keeps a conversation, for those of its kind: what it began with, and how its text becomes tokens."""
-        if not self._most:
+        if not self._most or not self._fits(conversation.nbytes):
             return
         self._held[kind, conversation.text] = conversation
         self._held.move_to_end((kind, conversation.text))
-        while len(self._held) > self._most or (self._most_bytes is not None and self.nbytes > self._most_bytes):
+        while len(self._held) > self._most or not self._fits(self.nbytes):
             self._held.popitem(last=False)
+
+    def _fits(self, nbytes: int) -> bool:
+        return self._most_bytes is None or nbytes <= self._most_bytes
 
     def forget(self) -> None:
         """Lets go of all."""
