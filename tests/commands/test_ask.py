@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import winnow
 from support.asked import DOCUMENT, write_asked
+from support.days import OF_DAY, dated_model, every_day_anew
 from support.launcher import COMMANDS, launcher
 from winnow.bundled import MODEL_PATH
 from winnow.cache import container
@@ -182,22 +182,10 @@ def test_another_system_prompt_is_found_before_the_weights_are_loaded(
     assert (code, "Give the same --system as to winnow compress" in err) == (1, True)
 
 
-DATED = "{% for m in messages %}{{ strftime_now('%d %b %Y %H') }} {{ m.content }} {% endfor %}"
-
-
 @pytest.fixture
 def dated(tmp_path):
-    """The bundled model with a chat template that tells the time."""
-    path = tmp_path / "dated"
-    shutil.copytree(MODEL_PATH, path)
-    (path / "chat_template.jinja").write_text(DATED)
-    return path
-
-
-def tomorrow(monkeypatch):
-    """Chat templates think that it is a day later."""
-    later = datetime.now() + timedelta(days=1, hours=1)
-    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", SimpleNamespace(now=lambda: later))
+    """A model whose chat template tells the time."""
+    return dated_model(tmp_path / "dated")
 
 
 def test_a_context_is_asked_on_another_day(winnow_run, monkeypatch, dated):
@@ -206,7 +194,7 @@ def test_a_context_is_asked_on_another_day(winnow_run, monkeypatch, dated):
     assert code == 0, err
     code, today, err = winnow_run("ask", str(dated / "c"), *question)
     assert code == 0, err
-    tomorrow(monkeypatch)
+    every_day_anew(monkeypatch)
     code, later, err = winnow_run("ask", str(dated / "c"), *question)
     assert code == 0, err
     assert json.loads(later)["answer"] == json.loads(today)["answer"]
@@ -214,12 +202,12 @@ def test_a_context_is_asked_on_another_day(winnow_run, monkeypatch, dated):
 
 def test_a_file_without_a_day_is_of_the_day_when_it_was_made(winnow_run, monkeypatch, dated):
     # As files that Python saved: of their day alone, so that the template has no hours.
-    (dated / "chat_template.jinja").write_text(DATED.replace(" %H", ""))
+    (dated / "chat_template.jinja").write_text(OF_DAY)
     monkeypatch.setattr("winnow.commands.compress.on_one_day", lambda tokenizer, style, day: style)
     code, _, err = winnow_run(*COMPRESS, "--model", str(dated), "-o", str(dated / "c"))
     assert code == 0, err
     assert not ContextFile.open(dated / "c").prompt
-    tomorrow(monkeypatch)
+    every_day_anew(monkeypatch)
     code, _, err = winnow_run("ask", str(dated / "c"), QUESTIONS[0], "--max-new-tokens", "2")
     assert code == 0, err
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from itertools import repeat
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from support.asked import DOCUMENT, write_asked
+from support.days import dated_model, set_clocks_of_templates
 from winnow.cli import main
 from winnow.commands import chat, chat_lines
 from winnow.evaluate import conversation
@@ -76,6 +78,18 @@ def test_the_conversation_and_a_context_from_a_file_are_one_and_the_same(said):
     assert [after(there, question) for question in QUESTIONS] == [after(here, question) for question in QUESTIONS]
     assert "as contexts from files cannot be compressed again: memory grows" in there[1]
     assert "as --fold 0 says: memory grows" in here[2]
+
+
+def test_a_chat_goes_on_at_midnight(said, monkeypatch, tmp_path):
+    def load_until_tomorrow(*arguments):
+        set_clocks_of_templates(monkeypatch, repeat(1))
+        return load(*arguments)
+
+    load = chat.load
+    monkeypatch.setattr(chat, "load", load_until_tomorrow)
+    code, lines, err = said((*CHAT, "--model", str(dated_model(tmp_path / "dated"))), *QUESTIONS[:2])
+    assert (code, err) == (0, "")
+    assert all(after(lines, question) for question in QUESTIONS[:2])
 
 
 def test_stats_count_what_is_held(said):

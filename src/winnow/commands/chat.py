@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date
 
 import torch
 import typer
@@ -30,7 +31,7 @@ from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.errors import Ended, WinnowError
 from winnow.evaluate.conversation import Beginning
-from winnow.evaluate.turns import Subject
+from winnow.evaluate.turns import Subject, on_one_day
 from winnow.models import ModelSource, open_model
 
 
@@ -68,6 +69,8 @@ def _read_before(options: ChatOptions) -> Opened:
         raise typer.BadParameter("needs a --document to put into it.", param_hint="--prompt-template")
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
+        # At midnight a conversation goes on with what was read.
+        style = on_one_day(source.tokenizer, style, date.today().isoformat())
         tokens = torch.zeros((1, 0), dtype=torch.int64, device="cpu")
         if document is not None:
             if options.truncate:

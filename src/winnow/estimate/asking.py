@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from winnow.evaluate.example_prompts import context_tokens, example_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.evaluate.turns import measured
 from winnow.tasks.prompt_style import PromptStyle
 from winnow.tasks.put import Put
 
@@ -16,7 +17,7 @@ def asked_tokens(
 ) -> Tensor:
     """[1, N] tokens, ready for the answer; the style counts where no protocol puts the question."""
     if put is None:
-        return encode_prompt(tokenizer, document, question, style)
+        return encode_prompt(tokenizer, document, question, measured(tokenizer, style))
     return example_tokens(tokenizer, put.example(document, question), put.judging.chat_template)
 
 
@@ -30,5 +31,5 @@ def tokens_before_question(
 ) -> int:
     """Tokens at the start of a prompt [1, N] that tell nothing of its question."""
     if put is None:
-        return document_tokens(tokenizer, document, [prompt], style)
+        return document_tokens(tokenizer, document, [prompt], measured(tokenizer, style))
     return context_tokens(tokenizer, put.example(document, question), [prompt], put.judging.chat_template)

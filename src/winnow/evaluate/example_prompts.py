@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from winnow.errors import PromptError
 from winnow.evaluate.prompts import common_start
+from winnow.evaluate.told_day import MEASURED_DAY
 from winnow.evaluate.turns import chat_text, templated
 from winnow.tasks.example import Example
 
@@ -137,7 +138,8 @@ def _room_for_text(tokenizer: PreTrainedTokenizerBase, example: Example, rules: 
 
 def _encoded(tokenizer: PreTrainedTokenizerBase, text: str, answer_prefix: str, chat_template: bool) -> Tensor:
     written = chat_template and templated(tokenizer)
-    whole = (chat_text(tokenizer, [{"role": "user", "content": text}]) if written else text) + answer_prefix
+    asked = chat_text(tokenizer, [{"role": "user", "content": text}], MEASURED_DAY) if written else text
+    whole = asked + answer_prefix
     encoded: Tensor = tokenizer(whole, add_special_tokens=not written, return_tensors="pt").input_ids
     # Of an empty text there are none, and they have no type.
     return encoded.long()

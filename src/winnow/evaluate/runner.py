@@ -19,6 +19,7 @@ from winnow.evaluate.decoding import stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.evaluate.shared import DensePrompt, DenseReader
 from winnow.evaluate.slots import mean_slots
+from winnow.evaluate.turns import measured
 from winnow.metrics import EXACT_MATCH, Metric, is_right
 from winnow.tasks import Question
 from winnow.tasks.prompt_style import USUAL, PromptStyle
@@ -95,6 +96,7 @@ def evaluate(
     """
     for question in questions:
         judged.check(question.expected)
+    style = measured(tokenizer, style)
     prompts = [encode_prompt(tokenizer, document, question.text, style) for question in questions]
     if not prompts:
         return

@@ -6,6 +6,8 @@ import json
 from datetime import date, datetime
 from string import ascii_letters
 
+MEASURED_DAY = "2024-07-26"
+"""The day that prompts of measurements tell, whenever they are made: that on which templates of Llama 3 fall back."""
 _CLOCK = "strftime_now"
 """The function that templates ask for the day."""
 _CODES = (*(f"%{pad}{code}" for pad in ("", "-") for code in ascii_letters), "%%")
@@ -26,6 +28,8 @@ def tells_day(template: object) -> bool:
 
 
 def telling(template: str, day: str) -> str:
-    """A chat template that tells `day` (ISO 8601), at midnight, on whatever day it is used."""
+    """A chat template that tells `day` (ISO 8601), at midnight, on whatever day it is used, if it tells one at all."""
+    if not tells_day(template):
+        return template
     midnight = datetime.combine(date.fromisoformat(day), datetime.min.time())
     return _OTHER_CLOCK % (_CLOCK, json.dumps({code: midnight.strftime(code) for code in _CODES})) + template

@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from winnow.errors import PromptError
-from winnow.evaluate.told_day import telling, tells_day
+from winnow.evaluate.told_day import MEASURED_DAY, telling, tells_day
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 from winnow.tasks.prompts import format_prompt, plain_prompt
 
@@ -74,6 +74,11 @@ def on_one_day(tokenizer: PreTrainedTokenizerBase, style: PromptStyle, day: str)
     """A style whose prompts are the same on every day: if its chat template tells the day, it will tell this one."""
     tells = templated(tokenizer, style) and tells_day(tokenizer.chat_template)
     return replace(style, day=day) if tells and style.day is None else style
+
+
+def measured(tokenizer: PreTrainedTokenizerBase, style: PromptStyle) -> PromptStyle:
+    """A style for measurements, which may go on, or be made again, on another day."""
+    return on_one_day(tokenizer, style, MEASURED_DAY)
 
 
 def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], day: str | None = None) -> str:

@@ -26,6 +26,7 @@ from winnow.commands.prompt_options import style_of
 from winnow.estimate.repeated import Calibration, RepeatedScores, repeated_scores, tokens_that_fit
 from winnow.estimate.split_half import check_signal
 from winnow.evaluate.prompts import common_start
+from winnow.evaluate.turns import measured
 from winnow.heads import HeadScores
 from winnow.heads.storage import SUFFIX
 from winnow.models import ModelSource, open_model
@@ -71,6 +72,7 @@ def kvzip(options: KVzipOptions) -> None:
 
 def calibration(source: ModelSource, text: str, most: int, style: PromptStyle) -> Calibration:
     """The first tokens of a text in its prompt, `most` at most. Raises InputError where they are too few."""
+    style = measured(source.tokenizer, style)
     whole = document_start(source.tokenizer, text, style)
     first = common_start([whole, document_start(source.tokenizer, "?", style)])
     tokens = whole[:, :most]

@@ -17,6 +17,7 @@ from winnow.estimate.errors import NeedleError
 from winnow.estimate.needle.examples import NeedleExample
 from winnow.estimate.needle.haystack import with_needle
 from winnow.evaluate.prompts import prompt_text
+from winnow.evaluate.turns import measured
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 from winnow.tasks.prompts import normalize
 
@@ -72,7 +73,7 @@ def build_prompt(
     that does not know the needle's words.
     """
     document, needle_start = with_needle(sentences, example.needle, before)
-    text, special = prompt_text(tokenizer, document, example.question, style)
+    text, special = prompt_text(tokenizer, document, example.question, measured(tokenizer, style))
     document_start = text.find(document)
     if document_start < 0:
         raise NeedleError("The model's chat template changes the text, so the needle cannot be found in the prompt.")
