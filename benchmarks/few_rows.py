@@ -52,16 +52,24 @@ Product = Callable[[Tensor], object]
 
 def contenders(layer: nn.Linear) -> dict[str, Product]:
     """Ways to multiply by the weight of a layer, and a read of it, by name; each takes the inputs."""
-    packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), ROWS[-1])
     whole = layer.weight.detach()
     return {
         TORCHS: layer,
         DIRECT: KIND.of(layer),
         IN_FILE: KIND.of(_in_file(layer)),
         **(_of_few_bits(whole) if HighBitsLinear.serves(whole.shape, whole.dtype) else {}),
-        PACKED: lambda inputs: linear_by_onednn(inputs, packed, None),
+        **_packed(whole),
         READ: lambda _: read_sum(whole),
     }
+
+
+def _packed(weight: Tensor) -> dict[str, Product]:
+    """The weight as oneDNN packs it, where torch lets it: not in types that the processor has no instructions for."""
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS[-1])
+    except RuntimeError:
+        return {}
+    return {PACKED: lambda inputs: linear_by_onednn(inputs, packed, None)}
 
 
 def _of_few_bits(weight: Tensor) -> dict[str, Product]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from winnow.bundled import MODEL_PATH
 from winnow.cli import main
 from winnow.composition import known
+from winnow.evaluate import answer_reader
 from winnow.models import ModelSource, open_model
 
 # Machines are busy now and then: no test fails for being slow.
@@ -42,6 +44,13 @@ def pytest_collection_finish() -> None:
     """No collection of garbage in a test looks through what is imported, which takes half a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def several_at_once() -> Iterator[None]:
+    """Candidates are tried as on processors with AVX-512, whichever this one is."""
+    with mock.patch.object(answer_reader, "multiplies_several", return_value=True):
+        yield
 
 
 @pytest.fixture(scope="module")

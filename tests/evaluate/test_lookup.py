@@ -33,7 +33,7 @@ from winnow.evaluate.sampling import Sampling, most_likely
 from winnow.kernels import native
 from winnow.models.loading import use_own_layers
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "several_at_once")
 METHOD = "adakv(window=4) @ 12"
 
 
@@ -172,6 +172,17 @@ def test_states_are_put_back_and_right_tokens_read_again(family: str, surely: in
     assert max(sizes) > 1 or surely > 2
     assert cache.get_seq_length() == plain.get_seq_length()
     torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", *LINEAR])
+def test_fewer_are_tried_where_several_take_as_long_as_each_of_them(family: str) -> None:
+    expected, _, _, _ = written(family, 0, count=120)
+    with mock.patch.object(answer_reader, "multiplies_several", return_value=False):
+        found, _, sizes, _ = written(family, 15, count=120)
+        seldom, _, _, _ = written(family, 1, count=120)
+    assert found == seldom == expected
+    several = [size for size in sizes[1:] if size > 1]
+    assert not several or several[0] == 2, "one candidate at first"
 
 
 def test_candidates_that_are_right_save_passes() -> None:

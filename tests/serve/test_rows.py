@@ -16,7 +16,7 @@ from winnow.kernels import native
 from winnow.serve.rows import Batch, joins
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.usefixtures("one_thread", "several_at_once"),
     pytest.mark.skipif(native.library() is None, reason="the native library was not built"),
 ]
 METHOD = "adakv(window=4) @ 12"

@@ -12,6 +12,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.trial import Trial
 from winnow.errors import CacheError
 from winnow.evaluate.lookup import ALIKE, SURELY, PromptLookup
+from winnow.kernels.linear import multiplies_several
 from winnow.models.cache_argument import with_cache
 from winnow.models.devices import input_device
 from winnow.models.pieces import rotates_by_length
@@ -38,6 +39,10 @@ class AnswerReader:
         self._model = model
         self._cache = cache
         self._lookup = lookup if lookup is not None and looks_ahead(model) else None
+        self._alike = ALIKE
+        if self._lookup is not None and not multiplies_several():
+            self._lookup.begin_with(1)
+            self._alike = SURELY
         self._trial = Trial(cache)
         self._placed = placed
         self._length = cache.get_seq_length()
@@ -89,7 +94,7 @@ class AnswerReader:
         if self._lookup is None or self._first:
             found = []
         else:
-            alike = SURELY if self._trial.reads_again else ALIKE
+            alike = SURELY if self._trial.reads_again else self._alike
             found = self._lookup.candidates(min(room, self._trial.room() - 1), alike)
         if not found:
             tokens = torch.tensor([[token]], device="cpu")

@@ -17,7 +17,7 @@ FEWEST = 3
 ALIKE = 2
 """Last tokens that must have come before, at least."""
 SURELY = 6
-"""The same where candidates that are wrong cost another pass."""
+"""The same where candidates that are wrong cost another pass, or much time."""
 _LOOKED_AT = 8
 """Last tokens that are compared, at most: of several places, the one with the most in common is believed."""
 _PLACES = 32
@@ -32,7 +32,11 @@ class PromptLookup:
         self._tokens = list(tokens)
         self._held = torch.tensor(self._tokens, dtype=torch.int64, device="cpu")
         self._most = most
-        self._next = min(FEWEST, most)
+        self._fewest = self._next = min(FEWEST, most)
+
+    def begin_with(self, fewest: int) -> None:
+        """Has so many candidates be given at first, and after some that were wrong; none if none are wanted at all."""
+        self._fewest = self._next = min(fewest, self._most)
 
     def say(self, token: int) -> None:
         """Adds the next token of the answer."""
@@ -53,7 +57,7 @@ class PromptLookup:
 
     def learn(self, given: int, right: int) -> None:
         """Takes note of how many of the candidates given were right: more are given next time if all of them were."""
-        self._next = min(self._most, 2 * given + 1 if right == given else FEWEST)
+        self._next = min(self._most, 2 * given + 1) if right == given else self._fewest
 
     def _latest(self, alike: int) -> int | None:
         """The place behind the last tokens where they came before; None where they did not."""

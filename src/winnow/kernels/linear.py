@@ -27,6 +27,14 @@ def outruns_torch() -> bool:
     return native.library() is not None and native.isa() != "portable"
 
 
+def multiplies_several() -> bool:
+    """True on processors where a few rows take little longer than one, whose products wait for the weight.
+
+    With AVX2 alone they take as long as their products (docs/results/candidate_passes-amd-avx2.md).
+    """
+    return native.library() is not None and native.isa() not in ("avx2", "portable")
+
+
 def multiplies_many(dtype: torch.dtype) -> bool:
     """True where many rows of a dtype, too, take less time than torch's (docs/kernels.md).
 
