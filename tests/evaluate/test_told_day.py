@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -48,6 +48,7 @@ def test_templates_tell_the_wanted_day(tokenizer):
     assert written(tokenizer, LLAMA, None) == f"Today Date: {datetime.now():%d %b %Y}\nWell?"
 
 
+@settings(max_examples=20, deadline=None)
 @given(day=st.dates(min_value=datetime(1000, 1, 1).date()))
 @pytest.mark.parametrize("form", FORMATS[:-2])
 def test_days_are_written_as_python_writes_them(tokenizer, form, day):
