@@ -87,8 +87,8 @@ constexpr FewBitsFunctions kFewBitsInTiles<Bf16> = {{few_rows_in_tiles<4>, few_r
 template <>
 constexpr ManyRowsKernel kSeveralRowsFewBits<Bf16> = {
     round_to_levels<int16_t>,     level_row_bytes<int16_t>, rows_by_levels<int16_t>,
-    level_scratch_bytes<int16_t>, 1,                        kMostOfHalves,
-    kOutputsAtOnce,               kFewestByLevels};
+    level_scratch_bytes<int16_t>, 1,                        kMostOf16Bits,
+    kOutputsAtOnce,               kFewestOf16Bits};
 #endif
 
 }  // namespace

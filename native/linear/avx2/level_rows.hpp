@@ -26,7 +26,7 @@ namespace winnow {
 namespace {
 
 // Rows that are whole numbers of 16 bits: fewer meet numbers as they are unpacked (nibbles.hpp), more are bytes.
-constexpr int64_t kFewestByLevels = kUnpackingRows + 1, kMostOfHalves = 32;
+constexpr int64_t kFewestOf16Bits = kUnpackingRows + 1, kMostOf16Bits = 32;
 
 constexpr int32_t kMostLevel = 15;
 static_assert(WINNOW_SCALE_GROUP / 2 * kMostLevel * InputLevels<int8_t>::kMost <= INT16_MAX, "sums of pairs may overflow");
