@@ -201,17 +201,20 @@ int32_t winnow_prefill_lays(int32_t dtype, int64_t queries, int64_t window) {
   return kernel && queries >= kFewestLaid && (!window || kernel->has_windows);
 }
 
+// All outputs of all rows. Throws std::bad_alloc.
+static void multiply_rows(const winnow_linear_layer& layer, const winnow::LinearRows& all, int32_t threads) {
+  if (const auto* many = winnow::kernel_of_many(layer, all.count)) {
+    return winnow::multiply_many_rows({layer, *many}, all, winnow::threads_for(layer, all.count * layer.outputs, threads));
+  }
+  const auto linear = winnow::linear_of(layer);
+  winnow::run_pieces(winnow::threads_for(layer, layer.outputs, threads), layer.outputs, winnow::kOutputsAtOnce,
+                     [&](int, int64_t first, int64_t last) { linear(layer, all, first, last); });
+}
+
 int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void* inputs, void* outputs,
                       int32_t threads) {
-  const auto linear = winnow::linear_of(*layer);
-  if (!linear) return WINNOW_UNKNOWN_ISA;
-  const winnow::LinearRows all{rows, inputs, outputs};
-  if (const auto* many = winnow::kernel_of_many(*layer, rows)) {
-    return with_memory([&] { winnow::multiply_many_rows({*layer, *many}, all, threads); });
-  }
-  winnow::run_pieces(winnow::threads_for(*layer, layer->outputs, threads), layer->outputs, winnow::kOutputsAtOnce,
-                     [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
-  return WINNOW_OK;
+  if (!winnow::linear_of(*layer)) return WINNOW_UNKNOWN_ISA;
+  return with_memory([&] { multiply_rows(*layer, {rows, inputs, outputs}, threads); });
 }
 
 int32_t winnow_linear_of_stack(const winnow_linear_stack* stack, int64_t rows, const int64_t* layers, const void* inputs,
@@ -260,15 +263,24 @@ int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void
   const winnow::LinearRows all{rows, inputs, outputs};
   const auto *many_gates = winnow::kernel_of_many(of_gate, rows), *many_ups = winnow::kernel_of_many(of_up, rows);
   if (many_gates && many_ups) {
+    const int team = winnow::threads_for(of_up, rows * of_up.outputs, threads);
     return with_memory([&] {
-      winnow::gate_many_rows({of_gate, *many_gates}, {of_up, *many_ups}, layers->by, all, threads);
+      winnow::gate_many_rows({of_gate, *many_gates}, {of_up, *many_ups}, layers->by, all, team);
     });
   }
   return with_memory([&] {
     void* gates = workspace.reserve(rows * of_gate.outputs * winnow::kElementBytes[of_gate.dtype]);
     const winnow::LinearRows all_gates{rows, inputs, gates};
     const winnow::GatedRows gated{rows, of_up.outputs, gates, outputs, outputs, of_up.outputs};
-    winnow::run_pieces(winnow::threads_for(of_up, of_up.outputs, threads), of_up.outputs, winnow::kOutputsAtOnce,
+    const int team = winnow::threads_for(of_up, of_up.outputs, threads);
+    if (many_gates || many_ups) {  // each in its own way
+      multiply_rows(of_gate, all_gates, threads);
+      multiply_rows(of_up, all, threads);
+      winnow::run_pieces(team, of_up.outputs, winnow::kOutputsAtOnce,
+                         [&](int, int64_t first, int64_t last) { gate(layers->by, gated, first, last); });
+      return;
+    }
+    winnow::run_pieces(team, of_up.outputs, winnow::kOutputsAtOnce,
                        [&](int, int64_t first, int64_t last) {
                          gate_linear(of_gate, all_gates, first, last);
                          up_linear(of_up, all, first, last);

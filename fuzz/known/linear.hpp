@@ -136,7 +136,7 @@ inline void check_gated(Bytes& from, uint64_t seed) {
 // From so many rows on, numbers are rounded where winnow_multiplies_many says so: with AMX those of less than 8 bits to bf16,
 // on AMD's processors with AVX-512 inputs that meet a weight of few bits to bytes, elsewhere all to whole numbers of 16 bits.
 // With AVX2, inputs that meet a weight of 4 bits become bytes, and fewer of them whole numbers of 16 bits.
-constexpr int64_t kManyRows = 33, kSomeRows = 3;
+constexpr int64_t kManyRows = 33;
 
 // The most that an output is off by for that: half a step for every number. 127 steps are the largest input; of 16 bits 8,191,
 // and 4,095 the largest weight; 32,767 where that is not rounded.
@@ -144,7 +144,7 @@ inline double lost_by_rounding(const winnow_linear_layer& layer, int64_t rows, d
   if (!winnow_multiplies_many(layer.dtype)) return 0;
   const auto inputs = static_cast<double>(layer.inputs);
   if (!std::strcmp(winnow_isa(), "avx2") && layer.bits == 4) {
-    return rows < kSomeRows ? 0 : inputs * weight * input / (rows < kManyRows ? 32767 : 127) * 0.5001;
+    return inputs * weight * input / (rows < kManyRows ? 32767 : 127) * 0.5001;
   }
   if (rows < kManyRows) return 0;
   if (!std::strcmp(winnow_isa(), "amx")) return layer.bits >= 8 ? 0 : inputs * weight * input / 256;

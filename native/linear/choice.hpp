@@ -88,7 +88,7 @@ template <>
 constexpr ManyRowsKernel kSeveralRowsFewBits<Bf16> = {
     round_to_levels<int16_t>,     level_row_bytes<int16_t>, rows_by_levels<int16_t>,
     level_scratch_bytes<int16_t>, 1,                        kMostOf16Bits,
-    kOutputsAtOnce,               kFewestOf16Bits};
+    kOutputsAtOnce,               1};
 #endif
 
 }  // namespace

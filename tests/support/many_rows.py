@@ -12,8 +12,6 @@ from winnow.kernels.linear import multiplies_many
 
 FEW_ROWS = 32
 """Rows up to which numbers are multiplied as they are, wherever it is; but for AVX2 and 4 bits."""
-FEW_ROWS_OF_LEVELS = 2
-"""The same with AVX2, of a weight of 4 bits."""
 ROUNDED = 2**-8
 """Relative error of a number that bfloat16 does not hold, at the most: half of what is between two of them."""
 TOGETHER, MOST_INPUT, MOST_WEIGHT, MOST_BYTE, MOST_WHOLE = 64, 8191, 4095, 127, 32767
@@ -29,7 +27,7 @@ def lost_by_rounding(inputs: Tensor, weight: Tensor, bits: int = 16) -> Tensor:
     lost = torch.zeros(*inputs.shape[:-1], len(weight)).double()
     rows = inputs.shape[:-1].numel()
     of_levels = native.isa() == "avx2" and bits == 4
-    if rows <= (FEW_ROWS_OF_LEVELS if of_levels else FEW_ROWS) or not multiplies_many(inputs.dtype):
+    if (rows <= FEW_ROWS and not of_levels) or not multiplies_many(inputs.dtype):
         return lost
     if native.isa() in IN_WHOLE_NUMBERS and not of_levels:
         return _lost_by_whole_numbers(inputs, weight)

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "linear/avx2/level_products.hpp"
 #include "linear/avx2/nibbles.hpp"
 #include "linear/contract.hpp"
 #include "rounded/avx/panel.hpp"
@@ -36,19 +37,12 @@ struct LevelGroup {
 template <class N>
 using LevelPanel = LevelGroup<N>[kLevelInputs / WINNOW_SCALE_GROUP];
 
-// The levels of an input for 32 outputs, a byte each: the lower halves of bytes, and then the upper ones.
-inline __m256i spread_nibbles(const uint8_t* from) {
-  const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(both, 4), both), _mm256_set1_epi8(15));
-}
-
 // Vectors of outputs that have their halves in two: the lower halves, and the upper ones.
 inline void deal_halves(__m256i first, __m256i second, __m256i& low, __m256i& high) {
   low = _mm256_permute2x128_si256(first, second, 0x20);
   high = _mm256_permute2x128_si256(first, second, 0x31);
 }
 
-constexpr int64_t kInputNibbles = kNibbleOutputs / 2;  // bytes
 static_assert(kPanelVectors == 2 && kNibbleOutputs == 2 * kPanelOutputs);
 
 // The levels of four inputs, for the 16 outputs that have the lower halves and for the others.

@@ -1,7 +1,7 @@
-// A linear layer of some rows, or of many, and a weight of 4 bits, for AVX2: levels are multiplied as they are, and sums of
-// inputs that share a scale are whole numbers, which are scaled as fp32 numbers.
+// A linear layer and a weight of 4 bits, for AVX2: levels are multiplied as they are, and sums of inputs that share a scale
+// are whole numbers, which are scaled as fp32 numbers.
 //
-// Some rows are whole numbers of 16 bits, and many of them bytes, of which twice as many are multiplied at a time: their sums
+// Up to 32 rows are whole numbers of 16 bits, and more are bytes, of which twice as many are multiplied at a time: their sums
 // of a group of inputs fit into 16 bits. A panel of the weight meets a few rows at a time, in registers. All panels of a part
 // of the inputs are in the first-level cache meanwhile, so that each row comes from the second once.
 #pragma once
@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "linear/avx2/few_by_levels.hpp"
 #include "linear/avx2/level_inputs.hpp"
 #include "linear/avx2/level_panel.hpp"
+#include "linear/avx2/level_products.hpp"
 #include "linear/contract.hpp"
 #include "linear/finish.hpp"
 #include "rounded/avx/panel.hpp"
@@ -25,42 +27,8 @@
 namespace winnow {
 namespace {
 
-// Rows that are whole numbers of 16 bits: fewer meet numbers as they are unpacked (nibbles.hpp), more are bytes.
-constexpr int64_t kFewestOf16Bits = kUnpackingRows + 1, kMostOf16Bits = 32;
-
-constexpr int32_t kMostLevel = 15;
-static_assert(WINNOW_SCALE_GROUP / 2 * kMostLevel * InputLevels<int8_t>::kMost <= INT16_MAX, "sums of pairs may overflow");
-
-// Numbers of a row in every lane, as many as it has.
-template <class N>
-inline __m256i broadcast_lane(const N* p) {
-  int32_t lane;
-  std::memcpy(&lane, p, sizeof lane);
-  return _mm256_set1_epi32(lane);
-}
-
-// Products of levels and inputs, two of them added up; and their sums. In one piece: a compiler would begin all products before
-// it adds the first, and spill.
-inline __m256i products(__m256i levels, __m256i inputs, int8_t) { return _mm256_maddubs_epi16(levels, inputs); }
-inline __m256i products(__m256i levels, __m256i inputs, int16_t) { return _mm256_madd_epi16(levels, inputs); }
-inline void add_products(__m256i levels, __m256i inputs, __m256i& sums, int8_t) {
-  __m256i found;
-  asm("vpmaddubsw %[inputs], %[levels], %[found]\n\tvpaddw %[found], %[sums], %[sums]"
-      : [sums] "+x"(sums), [found] "=&x"(found)
-      : [inputs] "x"(inputs), [levels] "x"(levels));
-}
-inline void add_products(__m256i levels, __m256i inputs, __m256i& sums, int16_t) {
-  __m256i found;
-  asm("vpmaddwd %[inputs], %[levels], %[found]\n\tvpaddd %[found], %[sums], %[sums]"
-      : [sums] "+x"(sums), [found] "=&x"(found)
-      : [inputs] "x"(inputs), [levels] "x"(levels));
-}
-
-// Such sums -> of all inputs of each output, in fp32.
-inline Vec to_outputs(__m256i sums, int8_t) {
-  return {_mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)))};
-}
-inline Vec to_outputs(__m256i sums, int16_t) { return {_mm256_cvtepi32_ps(sums)}; }
+// Rows that meet levels as these are unpacked; that are whole numbers of 16 bits: more are bytes.
+constexpr int64_t kMostUnpacked = 4, kMostOf16Bits = 32;
 
 // Adds the products of a group of a panel with those of kRows rows to sums [kRows, kOutputsAtOnce].
 template <int kRows, class N>
@@ -116,6 +84,15 @@ class RowsByLevels {
       : layer_(layer), all_(all), rows_(rounded), scratch_(*reinterpret_cast<LevelScratch<N>*>(scratch)) {}
 
   void run(int64_t first, int64_t last) {
+    sum_up(first, last);
+    finish_rows<Bf16>(layer_, scratch_.sums, nullptr, all_, first, last);
+  }
+
+ private:
+  void sum_up(int64_t first, int64_t last) {
+    if constexpr (sizeof(N) == 2) {
+      if (all_.count <= kMostUnpacked) return sum_few(first, last);
+    }
     std::memset(scratch_.sums, 0, static_cast<size_t>(all_.count) * sizeof scratch_.sums[0]);
     for (int64_t input = 0; input < layer_.inputs; input += kLevelInputs) {
       const int64_t end = least(input + kLevelInputs, layer_.inputs);
@@ -124,10 +101,25 @@ class RowsByLevels {
       }
       multiply(input / kRoundedTogether, (end - input) / WINNOW_SCALE_GROUP, last - first);
     }
-    finish_rows<Bf16>(layer_, scratch_.sums, nullptr, all_, first, last);
   }
 
- private:
+  // In parts of up to three rows, as even as they can be.
+  void sum_few(int64_t first, int64_t last) {
+    const int64_t parts = divide_up(all_.count, 3);
+    for (int64_t part = 0, row = 0; part < parts; ++part) {
+      const int64_t end = (part + 1) * all_.count / parts;
+      for (int64_t o = 0; o < last - first; o += kNibbleOutputs) sum_few(end - row, row, first + o, scratch_.sums[row] + o);
+      row = end;
+    }
+  }
+  void sum_few(int64_t rows, int64_t row, int64_t output, float* to) {
+    switch (rows) {
+      case 3: return few_by_levels<3>(layer_, rows_, row, output, to);
+      case 2: return few_by_levels<2>(layer_, rows_, row, output, to);
+      default: return few_by_levels<1>(layer_, rows_, row, output, to);
+    }
+  }
+
   static constexpr int64_t kGroups = InputLevels<N>::kGroups;
 
   // Products of all rows, from a block on, with so many groups of the panels, in tiles that are as even as they can be.
