@@ -174,15 +174,20 @@ def test_states_are_put_back_and_right_tokens_read_again(family: str, surely: in
     torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["llama", *LINEAR])
-def test_fewer_are_tried_where_several_take_as_long_as_each_of_them(family: str) -> None:
-    expected, _, _, _ = written(family, 0, count=120)
-    with mock.patch.object(answer_reader, "multiplies_several", return_value=False):
-        found, _, sizes, _ = written(family, 15, count=120)
-        seldom, _, _, _ = written(family, 1, count=120)
-    assert found == seldom == expected
-    several = [size for size in sizes[1:] if size > 1]
-    assert not several or several[0] == 2, "one candidate at first"
+@pytest.mark.parametrize(("several", "alike"), [(True, 2), (False, 6)])
+def test_more_tokens_must_have_come_before_where_several_take_as_long_as_their_products(
+    several: bool, alike: int
+) -> None:
+    expected, _, _, _ = written("llama", 0, count=120)
+    asked = mock.Mock(side_effect=PromptLookup.candidates)
+    with (
+        mock.patch.object(answer_reader, "multiplies_several", return_value=several),
+        mock.patch.object(PromptLookup, "candidates", lambda self, room, alike: asked(self, room, alike)),
+    ):
+        found, _, sizes, _ = written("llama", 15, count=120)
+    assert found == expected
+    assert {call.args[2] for call in asked.call_args_list} == {alike}
+    assert max(sizes) > 1
 
 
 def test_candidates_that_are_right_save_passes() -> None:

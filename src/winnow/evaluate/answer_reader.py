@@ -39,10 +39,7 @@ class AnswerReader:
         self._model = model
         self._cache = cache
         self._lookup = lookup if lookup is not None and looks_ahead(model) else None
-        self._alike = ALIKE
-        if self._lookup is not None and not multiplies_several():
-            self._lookup.begin_with(1)
-            self._alike = SURELY
+        self._alike = ALIKE if multiplies_several() else SURELY
         self._trial = Trial(cache)
         self._placed = placed
         self._length = cache.get_seq_length()

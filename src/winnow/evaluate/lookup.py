@@ -32,11 +32,7 @@ class PromptLookup:
         self._tokens = list(tokens)
         self._held = torch.tensor(self._tokens, dtype=torch.int64, device="cpu")
         self._most = most
-        self._fewest = self._next = min(FEWEST, most)
-
-    def begin_with(self, fewest: int) -> None:
-        """Has so many candidates be given at first, and after some that were wrong; none if none are wanted at all."""
-        self._fewest = self._next = min(fewest, self._most)
+        self._next = min(FEWEST, most)
 
     def say(self, token: int) -> None:
         """Adds the next token of the answer."""
@@ -57,7 +53,7 @@ class PromptLookup:
 
     def learn(self, given: int, right: int) -> None:
         """Takes note of how many of the candidates given were right: more are given next time if all of them were."""
-        self._next = min(self._most, 2 * given + 1) if right == given else self._fewest
+        self._next = min(self._most, 2 * given + 1 if right == given else FEWEST)
 
     def _latest(self, alike: int) -> int | None:
         """The place behind the last tokens where they came before; None where they did not."""
