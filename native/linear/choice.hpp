@@ -18,6 +18,7 @@
 #include "linear/avx/rounded_rows.hpp"
 #ifndef __AVX512F__
 #include "linear/avx2/level_rows.hpp"
+#define WINNOW_BY_LEVELS
 #endif
 #endif
 
@@ -55,11 +56,12 @@ constexpr ManyRowsKernel kManyRows<Bf16> = {round_row<Bf16>,       rounded_row_b
 template <>
 constexpr ManyRowsKernel kManyRowsInt8<Bf16> = kManyRows<Bf16>;
 template <>
-#ifdef __AVX512F__
-constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRows<Bf16>;
+#ifdef WINNOW_BY_LEVELS
+constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = {round_to_levels<int8_t>,     laid_row_bytes<InputLevels<int8_t>>,
+                                                   rows_by_levels<int8_t>,      level_scratch_bytes<int8_t>,
+                                                   1,                           kRowsOfSums};
 #else
-constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = {
-    round_to_levels<int8_t>, level_row_bytes<int8_t>, rows_by_levels<int8_t>, level_scratch_bytes<int8_t>, 1, kRowsOfSums};
+constexpr ManyRowsKernel kManyRowsFewBits<Bf16> = kManyRows<Bf16>;
 #endif
 #endif
 
@@ -83,11 +85,11 @@ constexpr ManyRowsKernel kSeveralRowsInt8<Bf16> = {lay_column,    column_bytes, 
 template <>
 constexpr FewBitsFunctions kFewBitsInTiles<Bf16> = {{few_rows_in_tiles<4>, few_rows_in_tiles<5>, few_rows_in_tiles<6>},
                                                     kOutputsAtOnce};
-#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
+#elif defined(WINNOW_BY_LEVELS)
 template <>
 constexpr ManyRowsKernel kSeveralRowsFewBits<Bf16> = {
-    round_to_levels<int16_t>,     level_row_bytes<int16_t>, rows_by_levels<int16_t>,
-    level_scratch_bytes<int16_t>, 1,                        kMostOf16Bits,
+    round_to_levels<int16_t>,     laid_row_bytes<InputLevels<int16_t>>, rows_by_levels<int16_t>,
+    level_scratch_bytes<int16_t>, 1,                                    kMostOf16Bits,
     kOutputsAtOnce,               1};
 #endif
 

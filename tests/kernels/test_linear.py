@@ -235,6 +235,17 @@ def test_rows_are_whole_numbers_where_avx2_multiplies_levels(
         assert_products_of_steps(weight, given, MOST_WHOLE if rows <= FEW_ROWS else MOST_BYTE)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 32])
+def test_a_row_that_meets_levels_with_avx2_is_the_same_beside_others(isas: list[str], rows: int) -> None:
+    weight, given = layer(192, 224, 4, torch.bfloat16, bias=True), torch.randn(rows, 224).bfloat16()
+    if "avx2" not in isas:
+        pytest.skip("no AVX2 here")
+    native.select_isa("avx2")
+    plan = LinearPlan(weight)
+    alone = torch.cat([plan.run(each[None]) for each in given])
+    assert torch.equal(plan.run(given), alone)
+
+
 def assert_products_of_steps(weight: Weight, given: Tensor, steps: int) -> None:
     """Outputs are those of inputs as whole numbers, the largest of which are so many steps."""
     taken, of = as_steps(given, steps), written_out(weight)

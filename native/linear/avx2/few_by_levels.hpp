@@ -69,15 +69,14 @@ inline void add_group_of_few(const InputLevels<int16_t>* rows, int64_t of_block,
       inputs += 2;
     });
   }
-  Vec scales[kNibbleVectors], middles[kNibbleVectors];
+  Vec scales[kNibbleVectors], least[kNibbleVectors];
   unpack_order(of.scales, scales);
-  unpack_order(of.middles, middles);
+  unpack_order(of.middles, least);
+  unroll<kNibbleVectors>([&](auto v) __attribute__((always_inline)) { least[v] = least_of(scales[v], least[v]); });
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    const Vec scale = broadcast(rows[r].scale), sum = broadcast(rows[r].sums[of_block]);
+    const RowCounts counts(rows[r], of_block);
     unroll<kNibbleVectors>([&](auto v) __attribute__((always_inline)) {
-      const Vec least = fma(broadcast(-8.0f), scales[v], middles[v]);
-      const Vec counted = fma(to_outputs(sums[r][v], int16_t{}) * scale, scales[v], totals[r][v]);
-      totals[r][v] = fma(sum, least, counted);
+      totals[r][v] = counts.added(totals[r][v], to_outputs(sums[r][v], int16_t{}), scales[v], least[v]);
     });
   });
 }

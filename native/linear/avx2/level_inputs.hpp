@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "linear/contract.hpp"
+#include "linear/laid_blocks.hpp"
 #include "rounded/avx/rounding.hpp"
 #include "rounded/sizes.hpp"
 #include "simd/avx2.hpp"
@@ -28,22 +29,8 @@ struct InputLevels {
   float sums[kGroups];
 };
 
-// The blocks of all rows that are held: first those of the first block of inputs, row after row.
 template <class N>
-struct LevelRows {
-  InputLevels<N>* first;
-  int64_t held;
-
-  explicit LevelRows(const LaidInputs& rounded)
-      : first(reinterpret_cast<InputLevels<N>*>(rounded.memory) + rounded.first), held(rounded.held) {}
-
-  InputLevels<N>* at(int64_t row, int64_t block) const { return first + block * held + row; }
-};
-
-template <class N>
-inline int64_t level_row_bytes(const winnow_linear_layer& layer) {
-  return rounded_blocks(layer) * static_cast<int64_t>(sizeof(InputLevels<N>));
-}
+using LevelRows = LaidBlocks<InputLevels<N>>;
 
 // Four vectors of whole numbers, in their order.
 inline void store_group(const Whole (&numbers)[4], int16_t* to) {

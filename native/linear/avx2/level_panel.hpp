@@ -73,7 +73,7 @@ inline void lay_scales(const Bf16* pairs, LevelGroup<N>& to) {
   for (int v = 0; v < kPanelVectors; ++v) {
     Vec middle;
     load_pair(pairs + 2 * v * Vec::width, to.scales[v], middle);
-    to.least[v] = fma(broadcast(-8.0f), to.scales[v], middle);
+    to.least[v] = least_of(to.scales[v], middle);
   }
 }
 

@@ -57,5 +57,22 @@ inline Vec to_outputs(__m256i sums, int8_t) {
 }
 inline Vec to_outputs(__m256i sums, int16_t) { return {_mm256_cvtepi32_ps(sums)}; }
 
+// What a row counts in the inputs that share a scale of a weight: its scale, and the sum of these inputs.
+struct RowCounts {
+  Vec scale, sum;
+
+  template <class N>
+  RowCounts(const InputLevels<N>& block, int64_t group)
+      : scale(broadcast(block.scale)), sum(broadcast(block.sums[group])) {}
+
+  // A total with their sum of products, times the weight's scale, and what level zero stands for.
+  Vec added(Vec total, Vec products, Vec of_weight, Vec least) const {
+    return fma(sum, least, fma(products * scale, of_weight, total));
+  }
+};
+
+// What level zero stands for, of a scale and the middle of the levels.
+inline Vec least_of(Vec scale, Vec middle) { return fma(broadcast(-8.0f), scale, middle); }
+
 }  // namespace
 }  // namespace winnow

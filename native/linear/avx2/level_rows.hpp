@@ -53,11 +53,10 @@ __attribute__((always_inline)) inline void add_group(const InputLevels<N>* rows,
     });
   });
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    const Vec scale = broadcast(rows[r].scale), inputs = broadcast(rows[r].sums[of_block]);
+    const RowCounts counts(rows[r], of_block);
     unroll<kPanelVectors>([&](auto v) __attribute__((always_inline)) {
       float* sum = to + r * kOutputsAtOnce + v * Vec::width;
-      const Vec counted = fma(to_outputs(sums[r][v], N{}) * scale, group.scales[v], load(sum));
-      store(sum, fma(inputs, group.least[v], counted));
+      store(sum, counts.added(load(sum), to_outputs(sums[r][v], N{}), group.scales[v], group.least[v]));
     });
   });
 }

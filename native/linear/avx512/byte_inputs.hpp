@@ -7,6 +7,7 @@
 
 #include "linear/contract.hpp"
 #include "linear/avx512/levels.hpp"
+#include "linear/laid_blocks.hpp"
 #include "simd/avx512.hpp"
 #include "simd/element.hpp"
 #include "simd/vec.hpp"
@@ -28,20 +29,11 @@ struct ByteBlock {
   float sums[kHasMiddles<kBits> ? kGroups : 1];  // Of the same inputs where they meet a middle.
 };
 
-// The blocks of all rows that are held: first those of the first block of inputs, row after row.
 template <int kBits>
-struct ByteRows {
-  ByteBlock<kBits>* first;
-  int64_t held;
-
-  explicit ByteRows(const LaidInputs& rounded)
-      : first(reinterpret_cast<ByteBlock<kBits>*>(rounded.memory) + rounded.first), held(rounded.held) {}
-
-  ByteBlock<kBits>* at(int64_t row, int64_t block) const { return first + block * held + row; }
-};
+using ByteRows = LaidBlocks<ByteBlock<kBits>>;
 
 inline int64_t byte_row_bytes(const winnow_linear_layer& layer) {
-  return with_bits(layer, [&](auto bits) { return rounded_blocks(layer) * static_cast<int64_t>(sizeof(ByteBlock<bits>)); });
+  return with_bits(layer, [&](auto bits) { return laid_row_bytes<ByteBlock<bits>>(layer); });
 }
 
 // Four vectors of whole numbers, as bytes in their order: in registers, as a processor waits where it reads a vector that was
