@@ -42,9 +42,15 @@ def test_importing_winnow_imports_nothing_heavy():
     [
         "import winnow, torch; from transformers import AutoModelForCausalLM",
         "import torch; from transformers import AutoModelForCausalLM; import winnow",
-        "import torch; from transformers import AutoModelForCausalLM, PreTrainedModel; import winnow",
+        pytest.param(
+            "import torch; from transformers import AutoModelForCausalLM, PreTrainedModel; import winnow",
+            marks=pytest.mark.slow,
+        ),
         "import torch, transformers.modeling_utils; import winnow; from transformers import AutoModelForCausalLM",
-        "import torch, transformers.masking_utils; import winnow; from transformers import AutoModelForCausalLM",
+        pytest.param(
+            "import torch, transformers.masking_utils; import winnow; from transformers import AutoModelForCausalLM",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_either_may_be_imported_first(imports):

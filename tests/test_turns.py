@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 
-from support.turns import in_turn
+from support.turns import each_value, in_turn
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,17 @@ def test_every_pair_occurs_and_the_rest_is_slow(first: int, second: int, third: 
 def test_products_too_small_for_every_pair_are_refused() -> None:
     with pytest.raises(AssertionError, match="would be missing"):
         in_turn("ab", "abc", "abc")
+
+
+@pytest.mark.parametrize("sizes", [(3,), (1, 4), (5, 2), (3, 4, 7), (2, 2, 2), (6, 3)])
+def test_every_value_occurs_and_the_rest_is_slow(sizes: tuple[int, ...]) -> None:
+    cases = each_value(*map(range, sizes))
+    assert [case.values for case in cases] == list(product(*map(range, sizes)))
+    by_default = [case.values for case in cases if not case.marks]
+    assert len(by_default) == max(sizes)
+    assert [set(values) for values in zip(*by_default, strict=True)] == [set(range(size)) for size in sizes]
+
+
+def test_values_meet_as_many_others_as_there_are_turns_for() -> None:
+    by_default = [case.values for case in each_value(range(7), range(2), range(3)) if not case.marks]
+    assert len({values[1:] for values in by_default}) == 6

@@ -23,7 +23,7 @@ def worker() -> Iterator[Worker]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", seeds(5, 70))
+@pytest.mark.parametrize("seed", seeds(3, 70))
 def test_crafted_context(worker: Worker, name: str, seed: int, record_property: Callable[[str, object], None]) -> None:
     outcome = worker.run("support.crafted_contexts:attempt_crafted", name=name, seed=seed)
     record_property("outcome", outcome)

@@ -13,6 +13,7 @@ import pytest
 from support.attack import seeds
 from support.crafted_contexts import NAMES
 from support.damaged_contexts import HEADERS
+from support.turns import each_value
 from support.worker import Worker
 
 ROOM = 1 << 30
@@ -37,8 +38,7 @@ def test_damaged_context(
     assert outcome == "refused" or (outcome == "decoded" and not verify)
 
 
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("case", HEADERS)
+@pytest.mark.parametrize(("verify", "case"), each_value([True, False], list(HEADERS)))
 def test_header(worker: Worker, case: str, verify: bool, record_property: Callable[[str, object], None]) -> None:
     outcome = worker.run("support.damaged_contexts:attempt_header", case=case, verify=verify)
     record_property("outcome", outcome)

@@ -161,7 +161,7 @@ def write_questions(folder: Path) -> None:
     (folder / "questions.jsonl").write_text("\n".join(lines))
 
 
-@pytest.mark.parametrize("seed", seeds(2, 32))
+@pytest.mark.parametrize("seed", seeds(1, 32))
 def test_killed_and_repeated(commands: Launcher, wholes: Callable[[str], Whole], tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     command, whole = COMMANDS[ORDER[seed % len(ORDER)]], wholes(ORDER[seed % len(ORDER)])

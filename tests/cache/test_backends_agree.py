@@ -12,6 +12,7 @@ from support.backends import EVICTIONS, STORES, Case, assert_steps_agree, folds,
 from support.families import prompt
 from support.instruction_sets import ISAS, available, needs_native
 from support.packed_caches import made
+from support.turns import one_in
 from winnow.kernels import native
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
@@ -29,23 +30,15 @@ def case_of_turn(store: str, every: int | None) -> Case:
     return case_of(EVICTIONS[STORES.index(store) % len(EVICTIONS)], store, every)
 
 
-def stores(*places: int) -> list[Any]:
-    """All stores; those at other places of three in a row only in the slow run.
-
-    Seven kinds of bits take turns beside every choice of channels, so that all of these are among those at any place.
-    """
-    slow = pytest.mark.slow
-    return [each if at % 3 in places else pytest.param(each, marks=slow) for at, each in enumerate(STORES)]
-
-
-@pytest.mark.parametrize("store", stores(1))
+# Seven kinds of bits take turns beside every choice of channels, so that all of these are among one in three.
+@pytest.mark.parametrize("store", one_in(3, STORES, at=1))
 def test_steps_from_the_same_state_agree(packed_model: Any, store: str) -> None:
     """With folding, where a method can fold."""
     case = case_of_turn(store, EVERY)
     assert_steps_agree(packed_model, case if folds(case.method, EVERY) else case._replace(every=None), native.isa())
 
 
-@pytest.mark.parametrize("store", stores(0))
+@pytest.mark.parametrize("store", one_in(3, STORES))
 def test_steps_that_fold_nothing_agree(packed_model: Any, store: str) -> None:
     assert_steps_agree(packed_model, case_of_turn(store, None), native.isa())
 

@@ -14,6 +14,7 @@ import torch
 import winnow
 from support.families import build, prompt
 from support.ready import METHODS, ready
+from support.turns import each_value
 
 LENGTH = 160
 PACKED = ["spark", "spark(0.5)+bits(8)", "think(0.5)", "bits(4)", "bits(8)", "mixedbits(5)", "kivi(4)"]
@@ -41,8 +42,7 @@ def answered(model, name, length=LENGTH, **parameters):
     return torch.stack(logits), [head for layer in range(len(cache.layers)) for head in cache.kept(layer)]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "dtype"), each_value(NAMES, [torch.bfloat16, torch.float64]))
 def test_methods_do_as_under_the_usual_one(name, dtype):
     model = build("llama")
     model.set_attn_implementation("winnow")

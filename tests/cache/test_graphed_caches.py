@@ -30,6 +30,7 @@ from support.graphed import (
     twins,
     twins_here,
 )
+from support.turns import each_value
 from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
 from winnow.cache import while_graphed
 from winnow.cache.layer import CompressedLayer
@@ -379,10 +380,10 @@ def test_sliding_and_linear_layers_are_refused_on_a_device(family: str, layer: s
             both.graphed()
 
 
-@pytest.mark.parametrize("family", SLIDING)
-@pytest.mark.parametrize(("rows", "length"), [(1, PROMPT), (2, PROMPT), (1, 3)])
-def test_windows_move_on_while_steps_are_replayed_on_a_cpu(family: str, rows: int, length: int) -> None:
+@pytest.mark.parametrize(("family", "sizes"), each_value(SLIDING, [(1, PROMPT), (2, PROMPT), (1, 3)]))
+def test_windows_move_on_while_steps_are_replayed_on_a_cpu(family: str, sizes: tuple[int, int]) -> None:
     """Full ones and others, and those of layers that share keys; not those that are chunks."""
+    rows, length = sizes
     both = twins_here(build(family)).pair(rows=rows, length=length)
     if family in CHUNKED:
         with pytest.raises(CacheError, match="or they are chunks"):

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from contextlib import nullcontext
 from ctypes import c_int32
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -18,6 +19,7 @@ from transformers import PreTrainedModel
 
 from support.families import build, prompt
 from support.graphed import Pair, twins_here
+from support.turns import each_value
 from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
 from winnow.cache import graphed, host_graph, while_graphed
 from winnow.cache.host_graph import HostGraph, _together
@@ -220,10 +222,12 @@ def exact(both: Pair, count: int = 5) -> None:
         assert both.steps(count) == [False, False, *[True] * (count - 2)]
 
 
-@pytest.mark.parametrize("bits", [16, 8, 4])
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma3_text", "gpt_oss"])
-@pytest.mark.parametrize("rows", [1, 3])
-def test_layers_and_experts_by_the_kernels_are_replayed(family: str, bits: int, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("case", "rows"),
+    each_value([*product(["qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma3_text", "gpt_oss"], [16, 8, 4])], [1, 3]),
+)
+def test_layers_and_experts_by_the_kernels_are_replayed(case: tuple[str, int], rows: int) -> None:
+    family, bits = case
     model = build(family, hidden_size=64, intermediate_size=128, moe_intermediate_size=64).to(torch.bfloat16)
     both = twins_here(with_kernels(model, bits)).pair(rows=rows)
     exact(both)

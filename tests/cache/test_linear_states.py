@@ -16,6 +16,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from support.families import STATES, ZAYA, build, prompt
 from support.graphed import PROMPT, Pair, twins_here
+from support.turns import each_value
 from winnow import CacheError, CompressedCache, GraphedDecoder, step_graphs
 from winnow.cache import while_graphed
 from winnow.cache.linear_states import LinearStates
@@ -63,9 +64,9 @@ def started(family: str = "qwen3_next", steps: int = 4, **options: Any) -> Pair:
     return both
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("rows", "length"), [(1, PROMPT), (2, PROMPT), (2, 1)])
-def test_states_move_on_while_steps_are_replayed(family: str, rows: int, length: int) -> None:
+@pytest.mark.parametrize(("family", "sizes"), each_value(FAMILIES, [(1, PROMPT), (2, PROMPT), (2, 1)]))
+def test_states_move_on_while_steps_are_replayed(family: str, sizes: tuple[int, int]) -> None:
+    rows, length = sizes
     both = twins_here(build(family)).pair(rows=rows, length=length)
     both.graphed()
     assert replayed(both, 8) == [False, False, True, True, True, True, True, True]
@@ -242,8 +243,7 @@ def test_padding_is_seen_by_the_prompt_alone() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("lengths", [(3, PROMPT, 6), (30, 2)])
+@pytest.mark.parametrize(("family", "lengths"), each_value(FAMILIES, [(3, PROMPT, 6), (30, 2)]))
 def test_joined_rows_say_what_they_say_alone(family: str, lengths: tuple[int, ...]) -> None:
     model = twins_here(build(family)).device.model
     alone = [filled(model, length) for length in lengths]

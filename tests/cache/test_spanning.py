@@ -19,6 +19,7 @@ import winnow
 from support.alive import alive
 from support.families import build, prompt
 from support.oracle import masked_logits
+from support.turns import each_value
 from winnow.allocate import Allocation, SlotPlan, spanning_of
 from winnow.cache import spanning
 from winnow.cache.prefix import Prefix
@@ -131,8 +132,7 @@ def kept_of(cache: Any, row: int = 0) -> list[list[list[int]]]:
     return [[positions.tolist() for positions in cache.kept(layer, row)] for layer in range(LAYERS)]
 
 
-@pytest.mark.parametrize("name", ANY)
-@pytest.mark.parametrize("budget", [9, 16, 31, "100%"])
+@pytest.mark.parametrize(("name", "budget"), each_value(ANY, [9, 16, 31, "100%"]))
 def test_kept_sets_are_those_of_all_scores_at_once(model, name, budget):
     budget = max(budget, 16) if "zigzag" in name and isinstance(budget, int) else budget
     method, watching = winnow.method(name, budget), Watching()
@@ -170,8 +170,9 @@ def test_the_pool_keeps_the_best_of_all_layers(model, length, budget, scorer, se
     assert kept_of(context) == global_by_brute_force(scores, min(budget, length) * HEADS * LAYERS)
 
 
-@pytest.mark.parametrize("name", ["snapkv+global", "adakv+cake(rows=8)", "h2o+zigzag(rows=8)"])
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    ("name", "store"), each_value(["snapkv+global", "adakv+cake(rows=8)", "h2o+zigzag(rows=8)"], STORES)
+)
 def test_stores_hold_what_they_would_if_slots_were_known_at_once(model, name, store):
     method, watching = winnow.method(name + store, 40), Watching()
     context = winnow.compress(model, prompt(length=N), method, observer=watching)

@@ -149,7 +149,7 @@ def test_gradients_are_those_of_eager_attention(family: str, checkpoints: bool, 
         torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", [pytest.param("eager", marks=pytest.mark.slow), "aot_eager"])
 def test_compiled_models(backend: str) -> None:
     model, ids = build("gemma3_text"), prompt(2, TOKENS)
     expected = logits(model, "eager", ids, WHOLE, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from support.families import SLIDING, build, prompt
+from support.turns import each_value
 from winnow import CacheError, CompressedCache
 from winnow.cache.sliding_layer import CompactSlidingLayer
 from winnow.cache.window_ring import WindowRing
@@ -238,9 +240,7 @@ def made(family: str) -> PreTrainedModel:
     return model
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *SHARING])
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("length", [3, PROMPT])
+@pytest.mark.parametrize(("family", "rows", "length"), each_value([*FAMILIES, *SHARING], [1, 3], [3, PROMPT]))
 def test_tokens_are_as_without_a_cache(family: str, rows: int, length: int) -> None:
     model, ids = made(family), prompt(rows, length + 12)
     with torch.no_grad():
@@ -313,10 +313,9 @@ def fails(model: PreTrainedModel, cache: CompressedCache, tokens: int) -> None:
     cache.take_back_unfinished()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("length", [3, 6, PROMPT])
-def test_both_ways_give_the_same(family: str, change: str, length: int) -> None:
+@pytest.mark.parametrize(("case", "length"), each_value([*product(FAMILIES, CHANGES)], [3, 6, PROMPT]))
+def test_both_ways_give_the_same(case: tuple[str, str], length: int) -> None:
+    family, change = case
     model = made(family)
 
     def decode() -> list[Tensor]:
@@ -423,8 +422,9 @@ def filled(model: PreTrainedModel, length: int, more: int = 0, method: str = "fu
     return cache
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *SHARING])
-@pytest.mark.parametrize("lengths", [(3, PROMPT, 6), (PROMPT, PROMPT), (30, 2)])
+@pytest.mark.parametrize(
+    ("family", "lengths"), each_value([*FAMILIES, *SHARING], [(3, PROMPT, 6), (PROMPT, PROMPT), (30, 2)])
+)
 def test_joined_rows_say_what_they_say_alone(family: str, lengths: tuple[int, ...]) -> None:
     model = made(family)
     alone = [filled(model, length, more=place) for place, length in enumerate(lengths)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from contextlib import suppress
+from itertools import product
 from typing import Any
 from unittest import mock
 from weakref import ref
@@ -18,6 +19,7 @@ from transformers import PreTrainedModel
 
 from support.families import build, prompt
 from support.interruptions import Halt, Places, lines_halting
+from support.turns import each_value
 from winnow import CompressedCache
 from winnow.cache import graphed, host_graph, while_graphed
 from winnow.cache.host_graph import HostGraph
@@ -135,8 +137,10 @@ LINEAR = ("qwen3_next", "qwen3_5_text", "olmo_hybrid", "lfm2", "falcon_h1", "gra
 WINDOWS = ("gemma2", "gemma3_text", "gemma3n_text", "olmo3", "cohere2", "exaone4", "gpt_oss")
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "deepseek_v3", *WINDOWS, *LINEAR])
-@pytest.mark.parametrize("method", [METHOD, "full", "kvec @ 20"])
+@pytest.mark.parametrize(
+    ("family", "method"),
+    each_value(["llama", "qwen3", "deepseek_v3", *WINDOWS, *LINEAR], [METHOD, "full", "kvec @ 20"]),
+)
 def test_an_answer_is_what_it_is_without(family: str, method: str) -> None:
     expected, plain, single, after = written(family, 0, method=method)
     found, cache, sizes, behind = written(family, 7, method=method)
@@ -148,8 +152,7 @@ def test_an_answer_is_what_it_is_without(family: str, method: str) -> None:
     assert sizes[0] == 1
 
 
-@pytest.mark.parametrize("family", WINDOWS)
-@pytest.mark.parametrize("window", [2, 5, 40])
+@pytest.mark.parametrize(("family", "window"), each_value(WINDOWS, [2, 5, 40]))
 def test_windows_take_what_was_right(family: str, window: int) -> None:
     expected, plain, _, after = written(family, 0, count=100, window=window)
     found, cache, sizes, behind = written(family, 15, count=100, window=window)
@@ -161,9 +164,7 @@ def test_windows_take_what_was_right(family: str, window: int) -> None:
     torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", LINEAR)
-@pytest.mark.parametrize("surely", [2, 6])
-@pytest.mark.parametrize("fold_every", [None, 16])
+@pytest.mark.parametrize(("family", "surely", "fold_every"), each_value(LINEAR, [2, 6], [None, 16]))
 def test_states_are_put_back_and_right_tokens_read_again(family: str, surely: int, fold_every: int | None) -> None:
     expected, plain, _, after = written(family, 0, count=100, fold_every=fold_every)
     with mock.patch.object(answer_reader, "SURELY", surely):
@@ -227,18 +228,21 @@ def test_a_stop_among_the_candidates_ends_the_answer() -> None:
     torch.testing.assert_close(behind, after, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("every", [1, 2, 5, 16])
 @pytest.mark.parametrize(
-    ("family", "method"),
-    [
-        ("llama", METHOD),
-        ("llama", "full+bits(8)"),
-        ("llama", "h2o @ 12"),
-        ("llama", "snapkv(window=8) @ 12"),
-        ("deepseek_v3", METHOD),
-    ],
+    ("case", "every"),
+    each_value(
+        [
+            ("llama", METHOD),
+            ("llama", "full+bits(8)"),
+            ("llama", "h2o @ 12"),
+            ("llama", "snapkv(window=8) @ 12"),
+            ("deepseek_v3", METHOD),
+        ],
+        [1, 2, 5, 16],
+    ),
 )
-def test_answers_are_folded_where_they_are_without(family: str, every: int, method: str) -> None:
+def test_answers_are_folded_where_they_are_without(case: tuple[str, str], every: int) -> None:
+    family, method = case
     expected, plain, _, after = written(family, 0, method=method, fold_every=every)
     found, cache, sizes, behind = written(family, 15, method=method, fold_every=every)
     assert found == expected
@@ -258,12 +262,9 @@ def test_whoever_stops_listening_leaves_the_cache_as_the_answer_is(said: int) ->
     assert cache.get_seq_length() == ids.shape[1] + said - 1
 
 
-@pytest.mark.parametrize("layer", [0, 1, -1])
-@pytest.mark.parametrize("fold_every", [None, 16])
-@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
-def test_candidates_of_a_pass_that_is_broken_off_are_taken_back(
-    family: str, layer: int, fold_every: int | None
-) -> None:
+@pytest.mark.parametrize(("case", "layer"), each_value([*product(["llama", "gemma3_text"], [None, 16])], [0, 1, -1]))
+def test_candidates_of_a_pass_that_is_broken_off_are_taken_back(case: tuple[str, int | None], layer: int) -> None:
+    family, fold_every = case
     expected, *_ = written(family, 0, fold_every=fold_every)
     model, cache, ids, logits = ready(family, fold_every=fold_every)
     said: list[int] = []
@@ -307,16 +308,17 @@ class Once:
         return self._function(*given, **named)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3_text", "qwen3_next"])
-@pytest.mark.parametrize("fold_every", [None, 16])
-@pytest.mark.parametrize("said", range(3, 12))
-def test_candidates_are_taken_back_where_that_was_interrupted(family: str, fold_every: int | None, said: int) -> None:
+@pytest.mark.parametrize(
+    ("case", "wrong"), each_value([*product(["llama", "gemma3_text", "qwen3_next"], [None, 16])], [1, 2, 3])
+)
+def test_candidates_are_taken_back_where_that_was_interrupted(case: tuple[str, int | None], wrong: int) -> None:
+    family, fold_every = case
     model, cache, ids, logits = ready(family, fold_every=fold_every)
     expected = copy.deepcopy(cache)
     end = Once(CompressedCache.end_trial, lambda cache, wrong, *_: wrong)
     words: list[int] = []
     with mock.patch.object(CompressedCache, "end_trial", lambda *given: end(*given)), pytest.raises(KeyboardInterrupt):
-        words.extend(decode(model, cache, logits, 40, frozenset(), lookup=Wrong(ids[0].tolist(), said % 3 + 1)))
+        words.extend(decode(model, cache, logits, 40, frozenset(), lookup=Wrong(ids[0].tolist(), wrong)))
     assert end.came
     goes_on_as(model, cache, expected, words)
 
@@ -335,7 +337,7 @@ def test_an_interrupt_may_come_at_any_line_of_a_trial(family: str) -> None:
 
     places = Places()
     interrupted(places)
-    for at in range(0, places.passed, 19):
+    for at in range(0, places.passed, 47):
         cache, words = interrupted(Places(at))
         assert not cache.compression.on_trial
         goes_on_as(model, cache, copy.deepcopy(held), words)

@@ -12,6 +12,7 @@ from transformers import GenerationConfig
 import winnow
 from support.asked import DOCUMENT, encoded
 from support.families import LONGROPE, STARTING_ANEW, build, prompt
+from support.turns import each_value
 from winnow.evaluate import shared_start as module
 from winnow.evaluate.answering import read_on, read_with_question
 from winnow.evaluate.decoding import decode
@@ -55,8 +56,7 @@ def tokens_read(model) -> Callable[[Callable[[], object]], float]:
     return count
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize(("name", "chunk"), each_value(METHODS, [None, 7]))
 def test_what_is_kept_is_what_a_prompt_of_its_own_keeps(model, source, name, chunk):
     prompts, method = [encoded(source, index) for index in range(3)], winnow.method(name)
     start = shared_start(model, prompts, method, chunk)

@@ -15,6 +15,7 @@ from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
 from support.latent_attention import Forms, Layer, Problem, assert_solved, build, check, solved
 from support.packed_attention import DENSE, KEYS, VALUES
+from support.turns import each_value
 from support.views import random_view
 from winnow.cache.host_graph import HostGraph
 from winnow.kernels import AttentionSpec, DenseBlock, TailSegments, native
@@ -30,7 +31,7 @@ pytestmark = needs_native
 
 BF16 = torch.bfloat16
 PROPERTY = settings(
-    max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 LAYERS = {
@@ -119,8 +120,9 @@ def test_integers_are_attended_to_as_defined(layer: Layer, dtype: torch.dtype, s
     check(build(layer, dtype, seed), isas)
 
 
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize("name", ["8", "rotated, centered and smoothed 4", "6", "4 by 64"])
+@pytest.mark.parametrize(
+    ("name", "dtype"), each_value(["8", "rotated, centered and smoothed 4", "6", "4 by 64"], HALVES)
+)
 def test_integers_of_deepseek(name: str, dtype: torch.dtype, isas: list[str]) -> None:
     """Its sizes and those of larger models: one block of queries and several, one chunk of tokens and several."""
     for heads, slots in ((16, 2100), (20, 133), (128, 70)):

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from support.instruction_sets import IN_WHOLE_NUMBERS, ISAS, available, needs_native
+from support.turns import each_value
 from support.weight_rounding import ROUNDING, rounds_weights
 from winnow.kernels import native, prefill
 from winnow.kernels.interface import AttentionSpec
@@ -131,8 +132,7 @@ def test_any_shape(
     close(found.paid, expected.paid, tolerance)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-@pytest.mark.parametrize("window", [1, 2, 7, 48, 64, 100, 201, 500])
+@pytest.mark.parametrize(("dtype", "window"), each_value(list(TOLERANCES), [1, 2, 7, 48, 64, 100, 201, 500]))
 def test_windows(isa: str, window: int, dtype: torch.dtype) -> None:
     """From one token to all of them, over prompts that begin and end within a block; with sinks and a cap, too."""
     sinks = torch.randn(8, generator=torch.Generator().manual_seed(1))

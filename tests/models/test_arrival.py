@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from support.families import build, build_any, vision_models
 from support.sources import source_in
+from support.turns import each_value
 from winnow.errors import ModelError
 from winnow.models import load_model, quantize_weights
 from winnow.models.arrival import rounded_on_arrival
@@ -45,11 +46,16 @@ def kinds_of(model: nn.Module) -> dict[str, type[nn.Module]]:
 
 
 @pytest.mark.parametrize(
-    "family",
-    ["llama", "qwen2", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v2", "granitemoe", "gemma3_text", *vision_models()],
+    ("family", "weights", "dtype"),
+    each_value(
+        [
+            *("llama", "qwen2", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v2", "granitemoe", "gemma3_text"),
+            *vision_models(),
+        ],
+        ["int8", "int4"],
+        ["float32", "bfloat16"],
+    ),
 )
-@pytest.mark.parametrize("weights", ["int8", "int4"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_model_is_the_same_whenever_it_is_rounded(family: str, weights: str, dtype: str, tmp_path: Path) -> None:
     source = stored(build_any(family), tmp_path)
     expected = load_model(source, "cpu", dtype)

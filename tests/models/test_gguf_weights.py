@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from support.families import build
 from support.gguf_files import tiny_model, write_gguf, write_weights
 from support.sources import source_in
+from support.turns import each_value
 from winnow.errors import ModelError
 from winnow.models import gguf_loading as loading
 from winnow.models import load_model, open_model, quantize_weights, weights_of
@@ -62,8 +63,7 @@ def unpacked(path: Path, model: PreTrainedModel, dtype: torch.dtype) -> dict[str
     return {name: each.to(dtype) for name, each in found.items()}
 
 
-@pytest.mark.parametrize("family", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("family", "dtype"), each_value(list(ARCHITECTURES), [torch.float32, torch.bfloat16]))
 def test_parameters_are_those_that_transformers_unpacks(family: str, dtype: torch.dtype, tmp_path: Path) -> None:
     model = build(family)
     path = write_weights(tmp_path / "m.gguf", model, ARCHITECTURES[family], mixed)

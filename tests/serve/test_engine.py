@@ -31,6 +31,7 @@ from support.serving import (
     told,
     wanted,
 )
+from support.turns import one_in
 from winnow.bundled import MODEL_PATH
 from winnow.cache import compress
 from winnow.commands.compress import document_start
@@ -594,7 +595,7 @@ def test_frequencies_that_depend_on_the_length_are_those_of_each_alone(source, e
         assert answer == alone(own, model, "full", text_of(length, length), 30)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", one_in(2, FAMILIES))
 def test_every_family_is_answered_as_alone(family, source, engine_of):
     """Sliding and linear layers keep states that are not joined: such rows are decoded one by one."""
     try:

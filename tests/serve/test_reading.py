@@ -35,7 +35,7 @@ def read(source, model, method, pieces):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(pieces=st.lists(st.integers(2, 60), max_size=12))
 def test_pieces_of_any_lengths_read_what_one_reads(method, pieces, source, model):
     logits, kept, said = read(source, model, method, pieces)
@@ -59,7 +59,7 @@ def read_turn(source, model, start, tokens, pieces):
 
 
 @pytest.mark.parametrize("method", [*METHODS, "adakv+bits(8) @ 24", "snapkv+global @ 24"])
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(pieces=st.lists(st.integers(1, 40), max_size=9))
 def test_turns_in_pieces_are_those_read_whole(method, pieces, source, model):
     start = partial(beginning(model, method).cache, 40)
@@ -84,7 +84,7 @@ def test_turns_in_pieces_in_models_with_windows_and_states(family, source):
 
 
 @pytest.mark.parametrize("method", ["full", "adakv @ 24"])
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(pieces=st.lists(st.integers(1, 40), max_size=9))
 def test_questions_about_documents_in_pieces_are_those_read_whole(method, pieces, source, model):
     context = compress(model, source.tokenizer(text_of(90, 5), return_tensors="pt").input_ids, method)

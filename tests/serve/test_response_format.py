@@ -12,6 +12,7 @@ from support.schemas import PERSON, TREE, follows
 from support.serving import DRAWN, Told, beginning
 from support.sites import CHAT, answered, refused, site, spelled_engine, streamed
 from support.tools import PLAIN, speller
+from support.turns import each_value
 from winnow.evaluate.sampling import GREEDY
 from winnow.serve.beginnings import Prompt
 from winnow.serve.constrained import schema_grammar
@@ -57,10 +58,10 @@ def values(body, schema):
     return found
 
 
-@pytest.mark.parametrize("more", [{}, {"top_p": 0.5}, {"temperature": 2.5}], ids=str)
-@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
-def test_answers_follow_a_schema(schema, more, client):
+@pytest.mark.parametrize(("name", "more"), each_value(list(SCHEMAS), [{}, {"top_p": 0.5}, {"temperature": 2.5}]))
+def test_answers_follow_a_schema(name, more, client):
     """Random weights do not, by themselves."""
+    schema = SCHEMAS[name]
     found = values(answered(client, **wanted(schema, **{"temperature": 1.0, "seed": 1, "n": 4, **more})), schema)
     assert len({json.dumps(each) for each in found}) > 1
 

@@ -24,6 +24,7 @@ from support.serving import (
     told,
     wanted,
 )
+from support.turns import one_in
 from winnow.cache import compress
 from winnow.cache.compressed import CompressedCache
 from winnow.commands.compress import document_start
@@ -280,7 +281,7 @@ def test_a_document_is_asked_for_several(source, model, engine_of):
     assert Several(engine, start, prompt, 3, most=20).wait().texts == [DOCUMENT.questions[0].answer] * 3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", one_in(2, FAMILIES, at=1))
 def test_every_family_gives_several(family, source, engine_of):
     """Also those whose rows are not joined: each has a fork of what was read."""
     try:

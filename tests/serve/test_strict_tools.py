@@ -10,6 +10,7 @@ from tokenizers import AddedToken
 from support.schemas import PERSON, follows
 from support.sites import answered, refused, site, spelled_engine, streamed
 from support.tools import DECLARED, HERMES, LLAMA, PLAIN, RESPONSES, TOOL, call_text, speller
+from support.turns import each_value
 from winnow.evaluate.sampling import Sampling
 from winnow.serve.constrained import schema_grammar
 
@@ -123,8 +124,7 @@ def test_strict_arguments_match_their_schema(form, client_of, begins):
     assert named == set(SCHEMAS)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("choice", ["required", "named"])
+@pytest.mark.parametrize(("choice", "form"), each_value(["required", "named"], list(FORMS)))
 def test_a_call_that_must_be_made(choice, form, client_of):
     client = client_of(form)
     named = {"type": "function", "function": {"name": "person"}}
@@ -171,8 +171,7 @@ def test_words_stay_as_they_are(form, client_of, begins):
     assert (choice["message"], choice["finish_reason"]) == ({"role": "assistant", "content": text}, "length")
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("strict", "form"), each_value([True, False], list(FORMS)))
 def test_an_answer_is_a_call_or_follows_a_schema(strict, form, client_of):
     tools = [function("weather", CITY, strict=strict)]
     more = {"response_format": OK_FORMAT, "parallel_tool_calls": False, "max_tokens": 300}

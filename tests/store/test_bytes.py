@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.dense_attention import DTYPES
 from support.packed_slots import bytes_held, layer_of, selected, slots_of
 from support.stores import ALL, HEAD_SCORES
+from support.turns import each_value
 from winnow.select import Selection
 from winnow.store import (
     AllChannels,
@@ -129,11 +130,13 @@ def test_a_layer_costs_what_is_packed(
         assert cost.fixed + 4 * (older + window) * cost.slot == pytest.approx(held, rel=1e-9)
 
 
-@pytest.mark.parametrize("counts", [[1, 0, 1], [0, 3, 40], [2, 1, 3], [40, 40, 40]])
-@pytest.mark.parametrize("window", [0, 1, 4, 50])
-@pytest.mark.parametrize("name", ALL)
-def test_heads_of_any_number_of_slots(name: str, counts: list[int], window: int) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    each_value([*product([[1, 0, 1], [0, 3, 40], [2, 1, 3], [40, 40, 40]], [0, 1, 4, 50])], list(ALL)),
+)
+def test_heads_of_any_number_of_slots(sizes: tuple[list[int], int], name: str) -> None:
     """Empty heads, heads of one slot, windows longer than what is kept: positions keep their order, bytes their sum."""
+    counts, window = sizes
     view, selection = layer_of(20, 36, heads=3, length=40), selected(counts, 40, window)
     block = ALL[name].pack(view, selection, window)
     assert torch.equal(block.offsets, selection.offsets)

@@ -18,6 +18,7 @@ from support.dense_attention import DTYPES
 from support.packed_slots import DIMS, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
 from support.quantizers import assert_asymmetric, assert_symmetric
 from support.stores import plain_bits, scores_of
+from support.turns import each_value
 from winnow.errors import MethodError
 from winnow.heads import HeadScores
 from winnow.kernels import PackedBlock
@@ -238,10 +239,11 @@ def test_mixed_bits_of_known_scores() -> None:
     assert mixed([1, 1], 16) == [16, 16]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bits", [8, 6, 4, 3, 2])
-@pytest.mark.parametrize("dims", DIMS)
-def test_kivi_scales_keys_per_channel_and_values_per_slot(dims: tuple[int, int], bits: Any, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("case", "dtype"), each_value([*product(DIMS, [8, 6, 4, 3, 2])], DTYPES))
+def test_kivi_scales_keys_per_channel_and_values_per_slot(
+    case: tuple[tuple[int, int], Any], dtype: torch.dtype
+) -> None:
+    dims, bits = case
     view, selection = layer_of(*dims, dtype=dtype, length=120, heads=3), selected([70, 117, 20], 120)
     view.keys[0, :, 3] = 0.25  # a channel without any range, and a slot
     view.values[1, :, :] = -0.5

@@ -7,13 +7,13 @@ import torch
 
 from support.dense_attention import CASES, DTYPES, build, oracle
 from support.gpu import DEVICE, TOLERANCE, solved_by_triton
+from support.turns import each_value
 
 FEWER = CASES["sliced queries"]._replace(queries=45, capacity=66, lengths=[57])
 """Several blocks of queries in every dtype; the interpreter takes seconds for 190."""
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "dtype"), each_value(list(CASES), list(DTYPES)))
 def test_every_case_matches_the_oracle(name: str, dtype: torch.dtype) -> None:
     problem = build(FEWER if name == "sliced queries" and DEVICE.type == "cpu" else CASES[name], dtype)
     relative, absolute = TOLERANCE[dtype]
