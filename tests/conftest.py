@@ -19,6 +19,7 @@ if not torch.cuda.is_available():
 
 from transformers import PreTrainedTokenizerBase
 
+from support.turns import one_of_each
 from winnow.bundled import MODEL_PATH
 from winnow.cli import main
 from winnow.composition import known
@@ -38,6 +39,18 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--one-in", type=int, default=1, metavar="N", help="one in N parameters of every test")
+
+
+@pytest.hookimpl(trylast=True)  # of those that markers leave
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (count := config.getoption("--one-in")) > 1:
+        chosen = set(one_of_each(items, count))
+        config.hook.pytest_deselected(items=[each for each in items if each not in chosen])
+        items[:] = [each for each in items if each in chosen]
 
 
 def pytest_collection_finish() -> None:

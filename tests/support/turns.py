@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations, groupby, product
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -49,6 +50,20 @@ def one_in(count: int, values: Iterable[Any], at: int = 0) -> list[Any]:
     return [
         each if place % count == at else pytest.param(each, marks=pytest.mark.slow) for place, each in enumerate(values)
     ]
+
+
+def one_of_each(items: Iterable[pytest.Item], count: int) -> Iterator[pytest.Item]:
+    """Tests, each with one in so many of its parameters, at least one; other ones than the next test has.
+
+    So a family that several tests are about is in some of them.
+    """
+    for name, group in groupby(sorted(items, key=_function), key=_function):
+        some = list(group)
+        yield from some[crc32(name.encode()) % min(count, len(some)) :: count]
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 def _turns(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
