@@ -61,7 +61,11 @@ def both_places(request: pytest.FixtureRequest) -> Iterator[Places]:
         yield found
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in ONLY_HERE])
+@pytest.mark.parametrize(
+    ("family", "both_places"),
+    each_value([family for family in FAMILIES if family not in ONLY_HERE], ["device", "CPU"]),
+    indirect=["both_places"],
+)
 def test_every_architecture_with_full_attention_has_such_steps(both_places: Places, family: str) -> None:
     model = build(family)
     if both_places.rehearses:
