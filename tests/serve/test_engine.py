@@ -143,7 +143,7 @@ def test_a_conversation_goes_on_that_was_beside_longer_ones(longer, source, mode
         each.wait()
     assert first.wait().text == expected[0]
     assert idle(engine)["conversations_held"] == longer + 1
-    for held in engine._held._held.values():
+    for held in engine._held._latest._held.values():
         # All but what was said last.
         assert held.cache.get_seq_length() == len(held.tokens) - 1
     second = chatted(engine, source, start, questions[0], first.text, questions[1]).wait()
@@ -757,4 +757,4 @@ def test_an_answer_with_space_around_it_is_held_as_it_was_said(model, engine_of)
     engine.ask(asked.asked)
     answer = asked.wait().text
     idle(engine)
-    assert [text for _, text in engine._held._held] == [f"{asked.asked.prompt.text} {answer}"]
+    assert [text for _, text in engine._held._latest._held] == [f"{asked.asked.prompt.text} {answer}"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from copy import deepcopy
 from typing import NamedTuple
 
 from winnow.cache.compressed import CompressedCache
+from winnow.serve.latest import Latest
 
 
 class Held(NamedTuple):
@@ -30,43 +30,28 @@ class HeldConversations:
 
     def __init__(self, most: int, most_bytes: int | None = None) -> None:
         """most: conversations that are kept; 0 for none. most_bytes: bytes of all, at most; None for any number."""
-        self._most = most
-        self._most_bytes = most_bytes
-        self._held: OrderedDict[tuple[Hashable, str], Held] = OrderedDict()
+        self._latest: Latest[str, Held] = Latest(most, most_bytes)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._latest)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all; those of a prefix that several share count for each."""
-        return sum(each.nbytes for each in self._held.values())
+        return self._latest.nbytes
 
     def keep(self, kind: Hashable, conversation: Held) -> None:
         """Keeps a conversation, for those of its kind: what it began with, and how its text becomes tokens."""
-        if not self._most or not self._fits(conversation.nbytes):
-            return
-        self._held[kind, conversation.text] = conversation
-        self._held.move_to_end((kind, conversation.text))
-        while len(self._held) > self._most or not self._fits(self.nbytes):
-            self._held.popitem(last=False)
-
-    def _fits(self, nbytes: int) -> bool:
-        return self._most_bytes is None or nbytes <= self._most_bytes
+        self._latest.keep(kind, conversation.text, conversation)
 
     def forget(self) -> None:
         """Lets go of all."""
-        self._held.clear()
+        self._latest.forget()
 
     def longest(self, kind: Hashable, text: str) -> Held | None:
         """A fork of the longest conversation that a text goes on with; None where there is none."""
-        known = [key for key in self._held if key[0] == kind and _goes_on(text, key[1])]
-        if not known:
-            return None
-        key = max(known, key=lambda each: len(each[1]))
-        self._held.move_to_end(key)
-        found = self._held[key]
-        return found._replace(tokens=list(found.tokens), cache=deepcopy(found.cache))
+        found = self._latest.longest(kind, lambda known: _goes_on(text, known))
+        return found and found._replace(tokens=list(found.tokens), cache=deepcopy(found.cache))
 
 
 def _goes_on(text: str, known: str) -> bool:

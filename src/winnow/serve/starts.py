@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from winnow.cache.compressed import CompressedCache
+from winnow.serve.latest import Latest
 
 WORTH = 128
 """Tokens from which a start is held: a fork of fewer takes about as long as reading them."""
@@ -37,18 +38,16 @@ class SharedStarts:
 
     def __init__(self, most: int, most_bytes: int | None) -> None:
         """most: starts that are held; 0 for none. most_bytes: bytes of all, at most; None for any number."""
-        self._most = most
-        self._most_bytes = most_bytes
-        self._held: OrderedDict[tuple[Hashable, tuple[int, ...]], Start] = OrderedDict()
+        self._latest: Latest[tuple[int, ...], Start] = Latest(most, most_bytes)
         self._lately: deque[tuple[Hashable, array[int]]] = deque(maxlen=_REMEMBERED)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._latest)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all."""
-        return sum(each.nbytes for each in self._held.values())
+        return self._latest.nbytes
 
     def begin(
         self, kind: Hashable, tokens: Sequence[int], waiting: Sequence[Sequence[int]], nbytes: Callable[[int], int]
@@ -62,32 +61,20 @@ class SharedStarts:
             waiting: other prompts of this kind that will be read.
             nbytes: bytes that a start of so many tokens takes.
         """
-        if not self._most:
+        if not self._latest.fits(0):
             return None, 0
-        start = self._longest(kind, tokens)
+        start = self._latest.longest(kind, lambda known: _goes_on(tokens, known))
         shared = self._shared(kind, tokens, waiting)
         is_new = shared - (0 if start is None else len(start.tokens)) >= WORTH
-        return start, shared if is_new and self._fits(nbytes(shared)) else 0
+        return start, shared if is_new and self._latest.fits(nbytes(shared)) else 0
 
     def keep(self, kind: Hashable, start: Start) -> None:
         """Holds a start from now on."""
-        key = kind, start.tokens
-        self._held[key] = start
-        self._held.move_to_end(key)
-        while len(self._held) > self._most or not self._fits(self.nbytes):
-            self._held.popitem(last=False)
+        self._latest.keep(kind, start.tokens, start)
 
     def forget(self) -> None:
         """Lets go of all."""
-        self._held.clear()
-
-    def _longest(self, kind: Hashable, tokens: Sequence[int]) -> Start | None:
-        known = [key for key in self._held if key[0] == kind and _goes_on(tokens, key[1])]
-        if not known:
-            return None
-        key = max(known, key=lambda each: len(each[1]))
-        self._held.move_to_end(key)
-        return self._held[key]
+        self._latest.forget()
 
     def _shared(self, kind: Hashable, tokens: Sequence[int], waiting: Sequence[Sequence[int]]) -> int:
         """Tokens that a prompt begins with like another one of its kind."""
@@ -99,9 +86,6 @@ class SharedStarts:
         most = max(alike, default=0)
         # By chance, what follows a start may go on alike in some prompts: others would not go on behind that.
         return min((each for each in alike if each > most - WORTH), default=0)
-
-    def _fits(self, nbytes: int) -> bool:
-        return self._most_bytes is None or nbytes <= self._most_bytes
 
 
 def _common(tokens: array[int], others: array[int]) -> int:
